@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "model/gpu/gpu_linear.h"
 #include "model/gpu/gpu_weights.h"
 #include "model/gpu/paired_product.h"
 #include "model/gpu/ring_product_kernel.h"
@@ -148,6 +149,37 @@ TEST(RingProduct, AsksForItsOwnRows) {
     EXPECT_EQ(kernel.asked(warps).begin, begin) << K;
     EXPECT_EQ(kernel.asked(warps).count, count) << K;
   }
+}
+
+// The hint changes no bit. The host reads the first and the last byte of everything that is asked for.
+TEST_P(PairedProduct, AsksForTheNextProductsRows) {
+  for (const ProductCase& c : kFormats) {
+    SCOPED_TRACE(product_name({c, 0}));
+    Rows rows = rows_of(c, 4848, 1);  // 303 blocks, of which 264 ask
+    const at::Tensor wanted = product_alone(rows, c);
+    rows.arguments.next = {rows.stored.weight.rows, rows.stored.weight.row_bytes / 16 * 16, 700, 400, 16};
+    EXPECT_TRUE(at::equal(product_alone(rows, c), wanted));
+  }
+  const NextWeight next{nullptr, 64, 6, 100, 16};
+  EXPECT_EQ(next.row(2) - next.row(0), 128);
+  EXPECT_EQ(next.row(3) - next.row(0), 6400);
+}
+
+TEST(NextWeight, IsWhatTheFirstBlocksRead) {
+  GpuLinear linear;
+  linear.outputs = 28672, linear.inputs = 4096;
+  linear.weight_NK = at::empty({1, 4096}, at::kBFloat16).expand({28672, 4096});
+  const NextWeight gate = next_weight(linear, true);
+  EXPECT_EQ(gate.count, 8448);
+  EXPECT_EQ(gate.half_begin, 14336);
+  EXPECT_EQ(gate.bytes, 1488) << "12 MB of all";
+  linear.outputs = 16, linear.inputs = 72;
+  EXPECT_EQ(next_weight(linear).count, 16);
+  EXPECT_EQ(next_weight(linear).half_begin, 8) << "one row after the other";
+  EXPECT_EQ(next_weight(linear).bytes, 144);
+  linear.weight_NK = at::empty({16, 100}, at::kBFloat16);
+  EXPECT_EQ(next_weight(linear).count, 0) << "rows begin anywhere";
+  EXPECT_EQ(next_weight({}).count, 0);
 }
 
 TEST_P(PairedProduct, NormsOfAFewRowsHaveTheBitsOfTheNormOfMany) {

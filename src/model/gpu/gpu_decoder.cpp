@@ -97,11 +97,11 @@ ProductRows GpuDecoder::rows_for(const GpuLinear& linear, const ProductRows& x_R
   return rows;
 }
 
-void GpuDecoder::queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN,
-                               const Queue& queue) {
+void GpuDecoder::queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN, const Queue& queue,
+                               const NextWeight& next) {
   const ProductRows rows = rows_for(linear, x_RK, queue);
   if (products_ != nullptr) return products_->multiply(linear, rows, out_RN, queue);
-  if (!linear.fp8_NK.defined()) return product_of_few(linear, rows.x_MK, out_RN, queue);
+  if (!linear.fp8_NK.defined()) return product_of_few(linear, rows.x_MK, out_RN, queue, next);
   const bool of_norm = rows.bytes_MK.data_ptr() == fp8_.normed_TD.bytes_MK.data_ptr();
   const ProductRows tile = of_norm ? fp8_.normed_TD : fp8_.rows_TK(linear.inputs);
   if (out_RN.scalar_type() == at::kBFloat16)
@@ -193,7 +193,7 @@ void GpuDecoder::queue_attention(Places& places, const GpuLayer& layer, const Pr
     queue_product(layer.attention_gate, normed_RD, gate_RG, queue);
     gate_outputs<Bf16>(shape, gate_RG, out_RA, queue);
   }
-  queue_product(layer.o_proj, {out_RA}, places.delta_RD, queue);
+  queue_product(layer.o_proj, {out_RA}, places.delta_RD, queue, after_attention(layer));
 }
 
 // The embeddings, attention and MLP of each layer, and the last norm.

@@ -82,7 +82,12 @@ class GpuDecoder {
   at::Tensor* queue_second_block(std::size_t i, Places& places, const Queue& queue);
   // An MLP beside experts. Collective over the group.
   at::Tensor* queue_beside(std::size_t i, Places& places, const Queue& queue);
-  void queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN, const Queue& queue);
+  // next: a hint of what the next product of the pass reads.
+  void queue_product(const GpuLinear& linear, const ProductRows& x_RK, at::Tensor& out_RN, const Queue& queue,
+                     const NextWeight& next = {});
+  // The hints for the products behind this layer's attention and behind layer i.
+  NextWeight after_attention(const GpuLayer& layer) const;
+  NextWeight after_layer(std::size_t i) const;
   // The product of q, k and v with the rotation, and that of gate and up with the gate, each in one kernel with the
   // same bits (paired_product.h). They return false, and queue nothing, where the layer or the pass is none for them.
   bool queue_rotated_product(const Places& places, const GpuLayer& layer, const ProductRows& normed_RD,

@@ -49,7 +49,7 @@ at::Tensor* GpuDecoder::queue_second_block(std::size_t i, Places& places, const 
   if (sparse) {
     experts_.queue_down(i, places.delta_RD, multiply, queue);
   } else {
-    queue_product(layer.down_proj, middle_RF, places.delta_RD, queue);
+    queue_product(layer.down_proj, middle_RF, places.delta_RD, queue, after_layer(i));
   }
   return &places.delta_RD;
 }

@@ -182,9 +182,24 @@ FewRows few_rows(const GpuLinear& linear, const at::Tensor& x_MK) {
           static_cast<int>(linear.scheme.group)};
 }
 
-void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue) {
+NextWeight next_weight(const GpuLinear& linear, bool paired) {
+  // Enough for about 3 us, in which the next product's own blocks begin. Rows of the blocks that an H200 begins with:
+  // four for each multiprocessor.
+  constexpr std::int64_t kBytes = 12 << 20, kRows = 4 * 16 * kMultiprocessors;
+  if (linear.fp8_NK.defined() || linear.outputs == 0) return {};
+  const StoredWeight weight = linear.stored();
+  const std::int64_t bits = linear.is_quantized() ? linear.scheme.bits() : 16, count = std::min(kRows, linear.outputs),
+                     bytes = std::min(linear.inputs * bits / 8, kBytes / count) / 16 * 16;
+  if (reinterpret_cast<std::uintptr_t>(weight.rows) % 16 != 0 || weight.row_bytes % 16 != 0 || bytes == 0) return {};
+  return {weight.rows, weight.row_bytes, static_cast<int>(count),
+          static_cast<int>(paired ? linear.outputs / 2 : count / 2), static_cast<int>(bytes)};
+}
+
+void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue,
+                    const NextWeight& next) {
   MAGISTER_ASSERT(out_MN.is_contiguous());
   FewRows rows = few_rows(linear, x_MK);
+  rows.arguments.next = next;
   rows.arguments.out_MN = out_MN.data_ptr();
   rows.arguments.float_out = out_MN.scalar_type() == at::kFloat;
   decode_product(rows.arguments, rows.bits, rows.group, queue);

@@ -106,7 +106,10 @@ struct FewRows {
 FewRows few_rows(const GpuLinear& linear, const at::Tensor& x_MK);
 // At most kMostDecodeRows rows of bf16 into an existing tensor (for CUDA graphs). out_MN: bf16 or f32, contiguous. The
 // same bits as product().
-void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue);
+void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor& out_MN, const Queue& queue,
+                    const NextWeight& next = {});
+// The hint for the product before one of a few rows. paired: it is gate_product().
+NextWeight next_weight(const GpuLinear& linear, bool paired = false);
 // Uses the fixed product for all rows at once, or else cuBLAS in tiles of these sizes, the last one padded. The bits of
 // a row do not depend on the other rows, however many. The result is in x's dtype, or f32 with float_out. Products in
 // fp8 are bf16 in ATen, and then converted to f32 with float_out.

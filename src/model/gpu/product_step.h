@@ -26,6 +26,19 @@ struct StoredWeight {
   bool half_scales = false;
 };
 
+// The words that the next product of the pass reads first: `bytes` from the beginning of each of `count` rows of its
+// weight, half of them from row `half_begin` on. A product may ask for them to be in the L2 cache when its own words
+// are under way.
+struct NextWeight {
+  const unsigned char* rows = nullptr;
+  std::int64_t row_bytes = 0;
+  int count = 0, half_begin = 0, bytes = 0;
+
+  MAGISTER_DEVICE const unsigned char* row(int i) const {
+    return rows + (i < count / 2 ? i : half_begin + i - count / 2) * row_bytes;
+  }
+};
+
 struct ProductArguments {
   StoredWeight weight;
   const Bf16* x_MK;
@@ -36,6 +49,7 @@ struct ProductArguments {
   int M;
   bool float_out;
   const float* output_scales_N = nullptr;  // factors of the sums, before the bias; or nullptr
+  NextWeight next{};                       // a hint, which changes no result
 };
 
 // From the first head to the next one: bytes of the weight, numbers of x, bytes of the result.

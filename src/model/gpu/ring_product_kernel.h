@@ -77,6 +77,8 @@ struct RingProduct {
     if (const Asked more = asked(warps); t.thread() < kOutputs && more.count > 0)
       t.ask_for(a.weight.rows + output_at(t, t.thread()) * a.weight.row_bytes + more.begin, more.count);
     t.wait_for_earlier();  // only x comes from earlier kernels
+    const bool asks_early = is_all_asked(warps);
+    if (t.warp() == 0 && asks_early) ask_for_next(t);
     MAGISTER_UNROLL
     for (int i = 0; i < kAhead; ++i) {
       fetch_x(t, lane, Step::step_of(t.warp(), i, warps), num_steps, ring + i * kStageBytes);
@@ -104,6 +106,7 @@ struct RingProduct {
       step.multiply(t, a.weight, 1, [&](int, int unit) { return x[unit]; }, sums);
       stage = stage + kStageBytes == ring + kAhead * kStageBytes ? ring : stage + kStageBytes;
     }
+    if (t.warp() == 0 && !asks_early) ask_for_next(t);
     if constexpr (End::kPaired) {
       add_pair(t, sums, held);
     } else {
@@ -111,7 +114,26 @@ struct RingProduct {
     }
   }
 
+  // True if a block has asked for the last words of its rows before its first step. What the next product reads is then
+  // asked for at once, else behind the last step, so that the memory stays busy and the cache holds no more than it
+  // must.
+  MAGISTER_DEVICE bool is_all_asked(int warps) const {
+    const Asked more = asked(warps);
+    return a.weight.K * kBits / 8 <= more.begin + more.count;
+  }
+  // The blocks that share what is asked for: the last two for each multiprocessor of an H200.
+  static constexpr int kAskingBlocks = 2 * kMultiprocessors;
+
  private:
+  template <typename Thread>
+  MAGISTER_DEVICE void ask_for_next(Thread& t) const {
+    const int blocks = (a.weight.N + kOutputs - 1) / kOutputs, asking = Step::least(blocks, kAskingBlocks),
+              place = static_cast<int>(t.block_x()) - (blocks - asking);
+    if (place < 0 || a.next.count == 0) return;
+    const int end = (place + 1) * a.next.count / asking;
+    for (int i = place * a.next.count / asking + t.lane(); i < end; i += kWarp) t.ask_for(a.next.row(i), a.next.bytes);
+  }
+
   // This lane's rows of weights and of x. Outputs beyond N are clamped to the last one, and their sums are not used. A
   // lane without a row of x copies and reads none: at M = 1 that is 7 of 8 of x's traffic in shared memory.
   struct Lane {
