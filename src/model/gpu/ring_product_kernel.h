@@ -1,27 +1,44 @@
-// Products of at most eight rows, the ones of a few texts: DecodeProduct with the same bits, whose words travel through
-// shared memory instead of registers. A thread waits for loads to registers by one of six counters, which ptxas gives
-// to all loads of a loop alike: in DecodeProduct's machine code the wait for a step's words is a wait for every load in
-// flight, and x, loaded when it is needed, queues behind them. Asynchronous copies end in the order of their groups, so
-// here kAhead - 1 steps stay in flight. Before a block waits for earlier kernels it also asks for the next words of its
-// rows to be brought into the L2 cache, so that the memory is read while a norm or attention computes.
-// Sources: the PTX ISA on cp.async and cp.async.bulk.prefetch; tests/gpu/device_code_test.py reads the waits.
-// Legend: M rows, N outputs, K inputs, G groups of inputs that share a scale.
+// Products of at most eight rows, the ones of a few texts: DecodeProduct with
+// the same bits, whose words travel through shared memory instead of registers.
+// A thread waits for loads to registers by one of six counters, which ptxas
+// gives to all loads of a loop alike: in DecodeProduct's machine code the wait
+// for a step's words is a wait for every load in flight, and x, loaded when it
+// is needed, queues behind them. Asynchronous copies end in the order of their
+// groups, so here kAhead - 1 steps stay in flight. Before a block waits for
+// earlier kernels it also asks for the next words of its rows to be brought
+// into the L2 cache, so that the memory is read while a norm or attention
+// computes. Sources: the PTX ISA on cp.async and cp.async.bulk.prefetch;
+// tests/gpu/device_code_test.py reads the waits. Legend: M rows, N outputs, K
+// inputs, G groups of inputs that share a scale.
 #pragma once
 
 #include "model/gpu/product_kernels.h"
 
 namespace magister::gpu {
 
-// The end of a block that stores its sums, those of 16 neighbouring outputs for each stack. The ends of paired_ends.h
-// take eight outputs and their eight partners instead.
+// The pointer, which the compiler then keeps in registers: it would rather
+// compute an address with products of 64 bits anew at every use.
+template <typename T>
+MAGISTER_DEVICE T* kept(T* pointer) {
+#if defined(__CUDACC__)
+  asm("" : "+l"(pointer));
+#endif
+  return pointer;
+}
+
+// The end of a block that stores its sums, those of 16 neighbouring outputs for
+// each stack. The ends of paired_ends.h take eight outputs and their eight
+// partners instead.
 struct StoredEnds {
   static constexpr const char* kName = "ring_product";
   static constexpr bool kPaired = false;
   struct Held {};
 };
 
-// Blocks, warps, chains and steps are those of DecodeProduct with one tile of 8 rows. Every lane copies the bytes that
-// it will read itself, so a step needs no barrier. Scales are whole rows of the block's outputs: they are copied once.
+// Blocks, warps, chains and steps are those of DecodeProduct with one tile of 8
+// rows. Every lane copies the bytes that it will read itself, so a step needs
+// no barrier. Scales are whole rows of the block's outputs: they are copied
+// once.
 template <int kBits, int kParts, int kStacks, typename End = StoredEnds>
 struct RingProduct {
   using Step = ProductStep<kBits, kParts, CodeFormat::Offset::kMiddle, 1, kStacks>;
@@ -30,18 +47,21 @@ struct RingProduct {
   static constexpr const char* kName = End::kName;
   static constexpr int kMaxThreads = 32 * Step::kMostChains;
   static constexpr bool kWaits = true;
-  static constexpr int kMinBlocks = kBits == 16 ? 2 : 1;
+  // Two blocks of sixteen warps on a multiprocessor: 64 registers a thread. The other instances would spill with them.
+  static constexpr int kMinBlocks = kBits == 16 || (kStacks == 1 && kParts == 1) ? 2 : 1;
   static constexpr int kOutputs = 16 * kStacks;
-  // x of a step is as many bytes as its weights divided by kStacks and kBits / 8.
+  // x of a step is as many bytes as its weights divided by kStacks and kBits
+  // / 8.
   static constexpr int kWeightBytes = 1024 * kStacks, kStageBytes = kWeightBytes + 512 * Step::kUnits;
   static constexpr int kAhead = kBits == 4 ? 2 : 3;
-  // Steps of each warp that a block asks for beyond its first two. All blocks of an H200 together ask for at most 25 MB
-  // of its L2 cache's 50.
+  // Steps of each warp that a block asks for beyond its first two. All blocks
+  // of an H200 together ask for at most 25 MB of its L2 cache's 50.
   static constexpr int kAskedSteps = 6;
   ProductArguments a;
   End end{};
 
-  // Bytes of scales of a block, which follow the sums; then the stages of each warp.
+  // Bytes of scales of a block, which follow the sums; then the stages of each
+  // warp.
   MAGISTER_DEVICE int scale_bytes() const { return kBits == 16 ? 0 : (kOutputs * a.weight.G * 2 + 15) / 16 * 16; }
   LaunchShape shape() const {
     const auto warps = static_cast<unsigned>(Step::num_chains(a.weight));
@@ -50,7 +70,8 @@ struct RingProduct {
             .shared_bytes = static_cast<std::size_t>(warps) * (Ends::kWarpBytes + kAhead * kStageBytes) +
                             static_cast<std::size_t>(scale_bytes())};
   }
-  // most_shared: bytes of shared memory that a block can have. Rows with very many groups need more.
+  // most_shared: bytes of shared memory that a block can have. Rows with very
+  // many groups need more.
   bool takes(std::size_t most_shared) const {
     return reinterpret_cast<std::uintptr_t>(a.weight.scales) % 16 == 0 && shape().shared_bytes <= most_shared;
   }
@@ -84,7 +105,8 @@ struct RingProduct {
       fetch_x(t, lane, Step::step_of(t.warp(), i, warps), num_steps, ring + i * kStageBytes);
       t.end_copies();
     }
-    if constexpr (kBits < 16) {  // the block shares the scales, which the first group holds
+    if constexpr (kBits < 16) {  // the block shares the scales, which the first
+                                 // group holds
       t.template wait_for_copies<kAhead - 1>();
       t.sync();
     }
@@ -93,13 +115,13 @@ struct RingProduct {
       if (is_pair(t)) held = end.hold(t.thread() / 8, output_at(t, t.thread() % 8));
     }
     typename Step::Sums sums = {};
-    Words4 x[Step::kUnits] = {};  // stays zero in lanes without a row
     unsigned char* stage = ring;
-    for (int index = 0; Step::step_of(t.warp(), index, warps) < num_steps; ++index) {
+    int then = Step::step_of(t.warp(), kAhead, warps);
+    for (int now = 2 * t.warp(); now < num_steps; now = behind(now, warps), then = behind(then, warps)) {
       t.template wait_for_copies<kAhead - 1>();
       Step step;
-      read(t, lane, stage, scales, Step::step_of(t.warp(), index, warps), step, x);
-      const int then = Step::step_of(t.warp(), index + kAhead, warps);
+      Words4 x[Step::kUnits];
+      read(t, stage, scales, now, step, x);
       fetch_weights(t, lane, then, num_steps, stage);
       fetch_x(t, lane, then, num_steps, stage);
       t.end_copies();
@@ -114,17 +136,21 @@ struct RingProduct {
     }
   }
 
-  // True if a block has asked for the last words of its rows before its first step. What the next product reads is then
-  // asked for at once, else behind the last step, so that the memory stays busy and the cache holds no more than it
-  // must.
+  // True if a block has asked for the last words of its rows before its first
+  // step. What the next product reads is then asked for at once, else behind
+  // the last step, so that the memory stays busy and the cache holds no more
+  // than it must.
   MAGISTER_DEVICE bool is_all_asked(int warps) const {
     const Asked more = asked(warps);
     return a.weight.K * kBits / 8 <= more.begin + more.count;
   }
-  // The blocks that share what is asked for: the last two for each multiprocessor of an H200.
+  // The blocks that share what is asked for: the last two for each
+  // multiprocessor of an H200.
   static constexpr int kAskingBlocks = 2 * kMultiprocessors;
 
  private:
+  // The warp's step behind this one.
+  MAGISTER_DEVICE static int behind(int step, int warps) { return step % 2 == 0 ? step + 1 : step + 2 * warps - 1; }
   template <typename Thread>
   MAGISTER_DEVICE void ask_for_next(Thread& t) const {
     const int blocks = (a.weight.N + kOutputs - 1) / kOutputs, asking = Step::least(blocks, kAskingBlocks),
@@ -134,8 +160,9 @@ struct RingProduct {
     for (int i = place * a.next.count / asking + t.lane(); i < end; i += kWarp) t.ask_for(a.next.row(i), a.next.bytes);
   }
 
-  // This lane's rows of weights and of x. Outputs beyond N are clamped to the last one, and their sums are not used. A
-  // lane without a row of x copies and reads none: at M = 1 that is 7 of 8 of x's traffic in shared memory.
+  // This lane's rows of weights and of x. Outputs beyond N are clamped to the
+  // last one, and their sums are not used. A lane without a row of x copies
+  // none, at M = 1 seven of eight, and what it then reads is not used either.
   struct Lane {
     const unsigned char* row[kStacks][2];
     const Bf16* x;
@@ -155,14 +182,14 @@ struct RingProduct {
     Lane lane;
     MAGISTER_UNROLL
     for (int i = 0; i < 2 * kStacks; ++i)
-      lane.row[i / 2][i % 2] = a.weight.rows + output_at(t, i * 8 + t.lane() / 4) * a.weight.row_bytes;
+      lane.row[i / 2][i % 2] = kept(a.weight.rows + output_at(t, i * 8 + t.lane() / 4) * a.weight.row_bytes);
     lane.has_row = t.lane() / 4 < a.M;
-    lane.x = a.x_MK + (lane.has_row ? t.lane() / 4 : 0) * a.x_stride;
+    lane.x = kept(a.x_MK + (lane.has_row ? t.lane() / 4 : 0) * a.x_stride);
     return lane;
   }
 
-  // The rows of scales of the block's outputs are neighbours, or those of eight outputs are, and begin at whole 16
-  // bytes.
+  // The rows of scales of the block's outputs are neighbours, or those of eight
+  // outputs are, and begin at whole 16 bytes.
   template <typename Thread>
   MAGISTER_DEVICE void copy_scales(Thread& t, unsigned char* scales) const {
     if constexpr (kBits < 16) {
@@ -196,23 +223,26 @@ struct RingProduct {
   MAGISTER_DEVICE void fetch_x(Thread& t, const Lane& lane, int step, int num_steps, unsigned char* stage) const {
     if (!lane.has_row) return;
     const int first = step * Step::kInputs - Step::skipped(a.weight);
+    // The units of a lane's own 16 bytes are neighbours, and all of them are in
+    // the row or none.
+    constexpr int kNeighbours = kParts == 1 ? Step::kUnits : 1;
     MAGISTER_UNROLL
-    for (int u = 0; u < Step::kUnits; ++u) {
+    for (int u = 0; u < Step::kUnits; u += kNeighbours) {
       const int k = first + Step::unit_input(u, t.lane() % 4);
       const bool there = step < num_steps && k >= 0 && k < a.weight.K;
-      t.copy_16(stage + kWeightBytes + u * 512, lane.x + (there ? k : 0), there);
+      const Bf16* const from = lane.x + (there ? k : 0);
+      MAGISTER_UNROLL
+      for (int i = 0; i < kNeighbours; ++i) t.copy_16(stage + kWeightBytes + (u + i) * 512, from + i * 8, there);
     }
   }
 
   template <typename Thread>
-  MAGISTER_DEVICE void read(Thread& t, const Lane& lane, const unsigned char* stage, const unsigned char* scales,
-                            int index, Step& step, Words4 (&x)[Step::kUnits]) const {
+  MAGISTER_DEVICE void read(Thread& t, const unsigned char* stage, const unsigned char* scales, int now, Step& step,
+                            Words4 (&x)[Step::kUnits]) const {
     MAGISTER_UNROLL
     for (int i = 0; i < 2 * kStacks; ++i) step.words[i / 2][i % 2] = load_16(stage + i * 512);
     MAGISTER_UNROLL
-    for (int u = 0; u < Step::kUnits; ++u) {
-      if (lane.has_row) x[u] = load_16(stage + kWeightBytes + u * 512);
-    }
+    for (int u = 0; u < Step::kUnits; ++u) x[u] = load_16(stage + kWeightBytes + u * 512);
     if constexpr (kBits < 16) {
       StoredWeight near = a.weight;  // the scales of the block alone
       near.scales = reinterpret_cast<const std::uint16_t*>(scales);
@@ -222,7 +252,7 @@ struct RingProduct {
         const int output = i * 8 + t.lane() / 4;
         rows[i / 2][i % 2] = (End::kPaired ? output : output_at(t, output) - output_at(t, 0)) * a.weight.G;
       }
-      step.load_scales(t, near, rows, index * Step::kInputs - Step::skipped(a.weight));
+      step.load_scales(t, near, rows, now * Step::kInputs - Step::skipped(a.weight));
     }
   }
 
