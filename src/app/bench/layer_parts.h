@@ -31,7 +31,8 @@ struct PassSizes {
 
 // The part of each call, in the order of the pass: inputs, embedding, norm, qkv_proj, rotary, attention, o_proj,
 // gate_up_proj, activation, down_proj, head, reduction, rest. It follows from the kernels that separate the parts of a
-// layer (norm, rotation, activation) and from the shapes of products.
+// layer (norm, rotation, activation) and from the shapes of products. A product that ends with the rotation or the gate
+// (paired_product.h) is qkv_proj or gate_up_proj.
 std::vector<std::string> places_of(const std::vector<TimedCall>& calls, const PassSizes& sizes);
 
 // Calls of one part with the same name and shape. ms, flops and bytes are for the whole model, scaled from the layers
