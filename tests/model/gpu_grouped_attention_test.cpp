@@ -1,5 +1,6 @@
-// GroupedAttention on the host, thread by thread, against a softmax in double and beside the plain kernel; which shapes
-// have it; and that a row's bits depend neither on its neighbours nor on the chunks of a block.
+// GroupedAttention on the host, thread by thread, over pages of bf16 and of codes, against a softmax in double and beside
+// the plain kernel; which shapes have it; and that a row's bits depend neither on its neighbours nor on the chunks of a
+// block.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "model/gpu/grouped_attention.h"
+#include "model/gpu/grouped_attention_codes.h"
 #include "model/paged_cache.h"
 
 namespace magister::gpu {
@@ -22,10 +24,12 @@ class Grouped : public testing::TestWithParam<Case> {
     set_host_order(GetParam().order);
   }
   void TearDown() override { set_host_order(HostOrder::kAscending); }
-  static at::Tensor rows_of(const Case& c, std::int64_t R) {
-    return (at::randn({R, (c.H + 2 * c.K) * c.E}) * 2).to(at::kBFloat16);
-  }
 };
+class GroupedCodes : public Grouped {};
+
+at::Tensor rows_of(const Case& c, std::int64_t R) {
+  return (at::randn({R, (c.H + 2 * c.K) * c.E}) * 2).to(at::kBFloat16);
+}
 
 // The error's size, relative to that of the numbers.
 double apart(const at::Tensor& got, const at::Tensor& wanted) {
@@ -33,9 +37,8 @@ double apart(const at::Tensor& got, const at::Tensor& wanted) {
 }
 
 // Ends of tiles of 16 keys, of pages and of chunks.
-TEST_P(Grouped, AttentionIsThatOfDoubles) {
-  const Case& c = GetParam();
-  const Cache cache(c, {2000}, 45);
+void expect_that_of_doubles(const Case& c, bool codes) {
+  const Cache cache(c, {2000}, 45, codes);
   const std::vector<std::int32_t> visible_R = {1,   2,   15,  16,  17,  31,  33,  47,  48,  49,   95,
                                                144, 191, 192, 193, 241, 384, 385, 577, 999, 1921, 2000};
   const auto R = static_cast<std::int64_t>(visible_R.size());
@@ -57,9 +60,8 @@ TEST_P(Grouped, AttentionIsThatOfDoubles) {
   std::printf("from double: %.3e, the plain kernel's %.3e\n", worst, worst_of_plain);
 }
 
-TEST_P(Grouped, BitsAreARowsOwn) {
-  const Case& c = GetParam();
-  const Cache cache(c, {1, 48, 193, 901}, 20);
+void expect_rows_with_bits_of_their_own(const Case& c, bool codes) {
+  const Cache cache(c, {1, 48, 193, 901}, 20, codes);
   const std::vector<std::int32_t> sequence_R = {0, 1, 1, 2, 3, 2, 3, 3, 3},
                                   visible_R = {1, 48, 47, 193, 901, 192, 97, 0, 400};
   const auto R = static_cast<std::int64_t>(sequence_R.size());
@@ -77,6 +79,11 @@ TEST_P(Grouped, BitsAreARowsOwn) {
     EXPECT_TRUE(at::equal(alone[0], out[r])) << visible_R[i] << " keys";
   }
 }
+
+TEST_P(Grouped, AttentionIsThatOfDoubles) { expect_that_of_doubles(GetParam(), false); }
+TEST_P(Grouped, BitsAreARowsOwn) { expect_rows_with_bits_of_their_own(GetParam(), false); }
+TEST_P(GroupedCodes, AttentionIsThatOfDoubles) { expect_that_of_doubles(GetParam(), true); }
+TEST_P(GroupedCodes, BitsAreARowsOwn) { expect_rows_with_bits_of_their_own(GetParam(), true); }
 
 INSTANTIATE_TEST_SUITE_P(
     All, Grouped,
@@ -96,6 +103,34 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.H = 4, .K = 1, .E = 128, .window = 100, .softcap = 50.0f, .sinks = true}),
     attention_name);
 
+// Every instance, both orders, windows, sinks and capped scores.
+INSTANTIATE_TEST_SUITE_P(
+    All, GroupedCodes,
+    testing::Values(Case{.H = 4, .K = 2, .E = 64}, Case{.H = 9, .K = 1, .E = 64, .order = HostOrder::kDescending},
+                    Case{.H = 6, .K = 2, .E = 80}, Case{.H = 5, .K = 1, .E = 96}, Case{.H = 8, .K = 2, .E = 128},
+                    Case{.H = 19, .K = 1, .E = 128, .order = HostOrder::kDescending},
+                    Case{.H = 4, .K = 2, .E = 192, .V = 128}, Case{.H = 6, .K = 1, .E = 256},
+                    Case{.H = 2, .K = 1, .E = 64, .window = 1}, Case{.H = 4, .K = 1, .E = 128, .window = 100},
+                    Case{.H = 4, .K = 2, .E = 80, .window = 250, .chunked = true},
+                    Case{.H = 8, .K = 1, .E = 64, .window = 128, .softcap = 1.5f, .sinks = true}),
+    attention_name);
+
+TEST(GroupedCodesOfE4m3, AllBecomeTheirNumbers) {
+  at::Tensor codes = at::arange(256, at::kInt).to(at::kByte);
+  const at::Tensor numbers = codes.view(at::kFloat8_e4m3fn).to(at::kFloat).nan_to_num();
+  for (int code = 0; code < 256; ++code) {
+    if ((code & 0x7f) == 0x7f) continue;  // NaN, which no page holds
+    const auto word = static_cast<std::uint32_t>(code);
+    const auto low = [](std::uint32_t pair) { return bits_as_float(pair << 16); };
+    const auto high = [](std::uint32_t pair) { return bits_as_float(pair & 0xffff0000u); };
+    const float wanted = numbers[code].item<float>();
+    EXPECT_EQ(low(even_e4m3(word | 0xa500u)), wanted) << code;
+    EXPECT_EQ(high(even_e4m3(word << 16 | 0x5a000000u)), wanted) << code;
+    EXPECT_EQ(low(odd_e4m3(word << 8 | 0xa5u)), wanted) << code;
+    EXPECT_EQ(high(odd_e4m3(word << 24 | 0x5a0000u)), wanted) << code;
+  }
+}
+
 AttentionArguments<Bf16> heads(int H, int K, int E, int V) {
   AttentionArguments<Bf16> a{};
   a.H = H, a.K = K, a.E = E, a.V = V;
@@ -110,6 +145,9 @@ TEST(GroupedShapes, AreChosenByShapeAlone) {
     const float slope = 1;
     alibi.alibi_H = &slope;
     EXPECT_FALSE(is_grouped_attention(alibi)) << E;
+    AttentionArguments<Bf16> codes = heads(8, 2, E, E);
+    codes.codes = true;
+    EXPECT_TRUE(is_grouped_attention(codes)) << E;
   }
   EXPECT_TRUE(is_grouped_attention(heads(8, 1, 192, 128)));
   for (const auto& [E, V] : {std::pair{16, 16}, {64, 32}, {128, 64}, {130, 130}, {512, 512}})

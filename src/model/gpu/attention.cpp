@@ -51,39 +51,40 @@ constexpr std::int64_t kEnoughBlocks = 256, kMostChunksOfABlock = 16;
 // Two chunks one after the other take less time than FoldChunks would.
 constexpr int kChunksOfAnyBlock = 2;
 
+template <int kE, int kV, bool kCodes, typename Body>
+bool with_grouped_pages(const AttentionArguments<Bf16>& a, int span, const Body& body) {
+  if constexpr (kE == kV && (kE == 64 || kE == 128)) {
+    if (a.H / a.K > 8) return body(GroupedAttention<kE, kV, 2, kCodes>{a, span}), true;
+  }
+  return body(GroupedAttention<kE, kV, 1, kCodes>{a, span}), true;
+}
+
 // Calls body with the instance for these heads, and returns false if there is none.
 template <typename Body>
 bool with_grouped(const AttentionArguments<Bf16>& a, int span, const Body& body) {
-  const bool is_wide = a.H / a.K > 8;
-  if (a.E == 64 && a.V == 64) {
-    is_wide ? body(GroupedAttention<64, 64, 2>{a, span}) : body(GroupedAttention<64, 64, 1>{a, span});
-  } else if (a.E == 80 && a.V == 80) {
-    body(GroupedAttention<80, 80, 1>{a, span});
-  } else if (a.E == 96 && a.V == 96) {
-    body(GroupedAttention<96, 96, 1>{a, span});
-  } else if (a.E == 128 && a.V == 128) {
-    is_wide ? body(GroupedAttention<128, 128, 2>{a, span}) : body(GroupedAttention<128, 128, 1>{a, span});
-  } else if (a.E == 192 && a.V == 128) {
-    body(GroupedAttention<192, 128, 1>{a, span});
-  } else if (a.E == 256 && a.V == 256) {
-    body(GroupedAttention<256, 256, 1>{a, span});
-  } else {
-    return false;
-  }
-  return true;
+  const auto with = [&]<int kE, int kV>() {
+    return a.codes ? with_grouped_pages<kE, kV, true>(a, span, body) : with_grouped_pages<kE, kV, false>(a, span, body);
+  };
+  if (a.E == 64 && a.V == 64) return with.template operator()<64, 64>();
+  if (a.E == 80 && a.V == 80) return with.template operator()<80, 80>();
+  if (a.E == 96 && a.V == 96) return with.template operator()<96, 96>();
+  if (a.E == 128 && a.V == 128) return with.template operator()<128, 128>();
+  if (a.E == 192 && a.V == 128) return with.template operator()<192, 128>();
+  if (a.E == 256 && a.V == 256) return with.template operator()<256, 256>();
+  return false;
 }
 
 }  // namespace
 
 // | heads                                                         | kernel           |
 // |---------------------------------------------------------------|------------------|
-// | bf16, two or more query heads a KV head, E = V of 64, 80, 96, | GroupedAttention |
-// | 128 or 256, or E = 192 and V = 128; with windows, windows in  |                  |
-// | chunks, soft caps and sinks                                   |                  |
-// | f32; one query head a KV head; other sizes; ALiBi; pages of   | PagedAttention   |
-// | 8-bit floats                                                  |                  |
+// | bf16 with pages of bf16 or 8-bit floats, two or more query    | GroupedAttention |
+// | heads a KV head, E = V of 64, 80, 96, 128 or 256, or E = 192  |                  |
+// | and V = 128; with windows, windows in chunks, soft caps and   |                  |
+// | sinks                                                         |                  |
+// | f32; one query head a KV head; other sizes; ALiBi             | PagedAttention   |
 bool is_grouped_attention(const AttentionArguments<Bf16>& a) {
-  return a.H / a.K >= 2 && a.alibi_H == nullptr && !a.codes && with_grouped(a, 1, [](const auto&) {});
+  return a.H / a.K >= 2 && a.alibi_H == nullptr && with_grouped(a, 1, [](const auto&) {});
 }
 
 int chunks_of_a_block(std::int64_t blocks, int C) {

@@ -1,5 +1,5 @@
-// Attention of single queries over the pages of a cache (decoding) on the tensor cores, for bf16 and query heads in
-// groups. A block computes the queries of one KV head, eight or sixteen as a tile, over one chunk after the other. A
+// Attention of single queries over the pages of a cache (decoding) on the tensor cores, for query heads in groups and
+// pages of bf16 or of codes. A block computes the queries of one KV head, eight or sixteen as a tile, over one chunk after the other. A
 // page of a chunk belongs to one warp, which copies its own keys and values, so warps wait for each other only at the
 // end of a chunk. A chunk's sums are made from its own keys alone and added as grouped_attention_sums.h says, so the
 // bits of a row depend neither on its neighbours nor on the chunks of a block.
@@ -7,25 +7,30 @@
 // attention_kernels.h.
 #pragma once
 
+#include <type_traits>
+
+#include "model/gpu/grouped_attention_codes.h"
 #include "model/gpu/grouped_attention_page.h"
 #include "model/gpu/grouped_attention_sums.h"
 
 namespace magister::gpu {
 
-// kE, kV: E and V, multiples of 16. kTiles: groups of eight query heads in a block.
-template <int kE, int kV, int kTiles>
+// kE, kV: E and V, multiples of 16. kTiles: groups of eight query heads in a block. kCodes: the arguments' pages are
+// records of codes (kv_code_kernels.h).
+template <int kE, int kV, int kTiles, bool kCodes = false>
 struct GroupedAttention {
-  static constexpr const char* kName = "grouped_attention";
-  using Pages = GroupedPage<kE, kV, kTiles>;
+  static constexpr const char* kName = kCodes ? "grouped_attention_of_codes" : "grouped_attention";
+  using Pages = std::conditional_t<kCodes, GroupedCodePage<kE, kV, kTiles>, GroupedPage<kE, kV, kTiles>>;
   using Page = typename Pages::Page;
   using PageSums = typename Pages::PageSums;
   static constexpr int kPageBytes = Pages::kKeyBytes + Pages::kValueBytes;
   static constexpr int kChunkPages = kAttentionChunk / kPageSlots;
-  // At most 96 KB: compute capability 8.6 has 99.
-  static constexpr int kWarps = kChunkPages * kPageBytes <= 96 << 10 ? kChunkPages : kChunkPages / 2;
+  // Compute capability 8.6 has 99 KB.
+  static constexpr int kWarps = kChunkPages * kPageBytes <= 99 << 10 ? kChunkPages : kChunkPages / 2;
   static constexpr int kPagesAWarp = kChunkPages / kWarps;
   static constexpr int kMaxThreads = kWarps * kWarp;
-  static constexpr int kMinBlocks = kWarps * kPageBytes > 48 << 10 ? 2 : 3;
+  // Three blocks leave 168 registers, too few for the sums of 16 heads of more than 64 numbers.
+  static constexpr int kMinBlocks = kWarps * kPageBytes > 64 << 10 || kTiles * kV > 128 ? 2 : 3;
   static constexpr int kHeads = 8 * kTiles;
   // A warp leaves its sums where its values were: maxima and totals, then [head][kLeftPitch].
   static constexpr int kLeftPitch = kV + 4;
@@ -77,7 +82,7 @@ struct GroupedAttention {
         if (page.is_seen()) Pages::template exponentials<(kPagesAWarp > 1)>(t, page, scores, of_warp);
         t.template wait_for_copies<1>();
         t.sync_warp();
-        if (page.is_seen()) Pages::add_values(t, values, scores, of_warp);
+        if (page.is_seen()) Pages::add_values(t, page, values, scores, of_warp);
         t.sync_warp();
         if (!is_last) Pages::template copy_rows<kV>(t, a.value_pages, next, values);
         page = next;

@@ -1,12 +1,11 @@
-// The work of a warp of grouped attention on one page of 48 keys: copies past the registers, scores, exponentials and
-// weighted values by the tensor cores. Queries are the products' side of eight, so groups of up to eight heads waste no
-// rows. Shares are split into two bf16 numbers, which keep 16 bits of them.
+// The work of a warp of grouped attention on one page of 48 keys in bf16: copies past the registers, scores and weighted
+// values by the tensor cores. Queries are the products' side of eight, so groups of up to eight heads waste no rows.
+// Pages of codes: grouped_attention_codes.h.
 // Source: the PTX ISA's cp.async and fragments of mma.m16n8k16. Legend: as in attention_kernels.h; g = lane / 4,
 // p = lane % 4.
 #pragma once
 
-#include "model/gpu/attention_arguments.h"
-#include "model/gpu/code_registers.h"
+#include "model/gpu/grouped_attention_shares.h"
 
 namespace magister::gpu {
 
@@ -16,32 +15,13 @@ constexpr int kStagedPitch = (2 * kNumbers + 127) / 128 * 128;
 
 // kE, kV: E and V, multiples of 16. kTiles: groups of eight query heads.
 template <int kE, int kV, int kTiles>
-struct GroupedPage {
+struct GroupedPage : GroupedShares<kV, kTiles> {
+  using Shares = GroupedShares<kV, kTiles>;
+  using Shares::kKeyTiles, Shares::kValueParts;
+  using typename Shares::Page, typename Shares::PageSums, typename Shares::Scores;
   static constexpr int kKeyPitch = kStagedPitch<kE>, kValuePitch = kStagedPitch<kV>;
   static constexpr int kKeyBytes = kPageSlots * kKeyPitch, kValueBytes = kPageSlots * kValuePitch;
-  static constexpr int kKeySteps = (kE + 31) / 32, kKeyTiles = kPageSlots / 16, kValueParts = (kV + 63) / 64;
-
-  // Slots [low, high) of a page that a row sees, and its first row among keys and values.
-  struct Page {
-    int low = 0, high = 0;
-    std::int64_t row = 0;
-    MAGISTER_DEVICE bool is_seen() const { return low < high; }
-  };
-  // Keys g and g + 8 of a tile for query heads 2p and 2p + 1: [key tile][head tile][2 * half + head].
-  struct Scores {
-    float of[kKeyTiles][kTiles][4];
-  };
-  // Sums over the keys of a warp for heads 2p and 2p + 1 of a tile.
-  struct PageSums {
-    float best[kTiles][2], total[kTiles][2], numbers[kValueParts][4][kTiles][4] = {};
-    MAGISTER_DEVICE PageSums() {
-      MAGISTER_UNROLL
-      for (int i = 0; i < 2 * kTiles; ++i) {
-        best[i / 2][i % 2] = -INFINITY;
-        total[i / 2][i % 2] = 0;
-      }
-    }
-  };
+  static constexpr int kKeySteps = (kE + 31) / 32;
 
   // Offset of 16 bytes of a row in shared memory. Pieces are permuted so that eight lanes which read at the same time
   // use different banks: four pieces of two neighbouring rows in score(), two pieces of every second row in
@@ -111,79 +91,22 @@ struct GroupedPage {
     }
     MAGISTER_UNROLL
     for (int i = 0; i < kKeyTiles * kTiles * 4; ++i) scores.of[i / (4 * kTiles)][i / 4 % kTiles][i % 4] *= a.scale;
-    if (a.softcap > 0) cap(a.softcap, scores);
-  }
-
-  // tanh(x) = 1 - 2 / (exp(2x) + 1), with an absolute error of about 1e-7.
-  MAGISTER_DEVICE static void cap(float softcap, Scores& scores) {
-    MAGISTER_UNROLL
-    for (int i = 0; i < kKeyTiles * kTiles * 4; ++i) {
-      float& score = scores.of[i / (4 * kTiles)][i / 4 % kTiles][i % 4];
-      score = softcap * (1 - divide_roughly(2.0f, expf(2 * divide_roughly(score, softcap)) + 1));
-    }
-  }
-
-  // Replaces scores by exp(score - maximum of the warp's keys so far), and zeros where the row sees no key.
-  // kIsLater: the sums may have keys of an earlier page.
-  template <bool kIsLater, typename Thread>
-  MAGISTER_DEVICE static void exponentials(Thread& t, const Page& page, Scores& scores, PageSums& sums) {
-    const int g = t.lane() / 4;
-    MAGISTER_UNROLL
-    for (int i = 0; i < 2 * kTiles; ++i) {
-      const int n = i / 2, e = i % 2;
-      float most = sums.best[n][e];
-      MAGISTER_UNROLL
-      for (int j = 0; j < 2 * kKeyTiles; ++j) {
-        const int key = j * 8 + g;
-        float& score = scores.of[j / 2][n][j % 2 * 2 + e];
-        if (key < page.low || key >= page.high) score = -INFINITY;
-        most = fmaxf(most, score);
-      }
-      MAGISTER_UNROLL
-      for (int mask = 4; mask < kWarp; mask *= 2) most = fmaxf(most, t.shuffle_xor(most, mask));
-      float added = 0;
-      MAGISTER_UNROLL
-      for (int j = 0; j < 2 * kKeyTiles; ++j) {
-        float& score = scores.of[j / 2][n][j % 2 * 2 + e];
-        score = expf(score - most);
-        added += score;
-      }
-      MAGISTER_UNROLL
-      for (int mask = 4; mask < kWarp; mask *= 2) added += t.shuffle_xor(added, mask);
-      if constexpr (kIsLater) {
-        const float factor = expf(sums.best[n][e] - most);
-        added = fmaf(sums.total[n][e], factor, added);
-        MAGISTER_UNROLL
-        for (int j = 0; j < kValueParts * 8; ++j) sums.numbers[j / 8][j / 2 % 4][n][j % 2 * 2 + e] *= factor;
-      }
-      sums.best[n][e] = most;
-      sums.total[n][e] = added;
-    }
-  }
-
-  // From the lane that has heads (2p, 2p + 1) of key g to the lane that needs keys (2p, 2p + 1) of head g.
-  template <typename Thread>
-  MAGISTER_DEVICE static std::uint32_t transposed(Thread& t, std::uint32_t heads_of_key) {
-    const int g = t.lane() / 4, p = t.lane() % 4, from = p * 8 + g / 2;
-    const std::uint32_t first = t.shuffle(heads_of_key, from), second = t.shuffle(heads_of_key, from + 4);
-    return g % 2 == 0 ? lower_halves(first, second) : upper_halves(first, second);
+    if (a.softcap > 0) Shares::cap(a.softcap, scores);
   }
 
   // Adds the values of a page, weighted. The left side's rows are numbers of the values: row g of product j is number
   // 8g + 2j of a part and row g + 8 the next one, so that a lane's 16 bytes of a key are its part of four products.
   template <typename Thread>
-  MAGISTER_DEVICE static void add_values(Thread& t, const unsigned char* values, const Scores& scores, PageSums& sums) {
+  MAGISTER_DEVICE static void add_values(Thread& t, const Page&, const unsigned char* values, const Scores& scores,
+                                         PageSums& sums) {
     const int g = t.lane() / 4, p = t.lane() % 4;
     MAGISTER_UNROLL
     for (int tile = 0; tile < kKeyTiles; ++tile) {
       std::uint32_t upper[kTiles][2], lower[kTiles][2];
       MAGISTER_UNROLL
       for (int i = 0; i < 2 * kTiles; ++i) {
-        const float first = scores.of[tile][i / 2][i % 2 * 2], second = scores.of[tile][i / 2][i % 2 * 2 + 1];
-        const std::uint32_t shares = pack_bf16(first, second);
-        upper[i / 2][i % 2] = transposed(t, shares);
-        lower[i / 2][i % 2] =
-            transposed(t, pack_bf16(first - bits_as_float(shares << 16), second - bits_as_float(shares & 0xffff0000u)));
+        const float* const two = &scores.of[tile][i / 2][i % 2 * 2];
+        Shares::split(t, {two[0], two[1]}, upper[i / 2][i % 2], lower[i / 2][i % 2]);
       }
       MAGISTER_UNROLL
       for (int part = 0; part < kValueParts; ++part) {
