@@ -1,6 +1,6 @@
-// GroupedAttention on the host, thread by thread, over pages of bf16 and of codes, against a softmax in double and beside
-// the plain kernel; which shapes have it; and that a row's bits depend neither on its neighbours nor on the chunks of a
-// block.
+// GroupedAttention on the host, thread by thread, over pages of bf16 and of codes, against a softmax in double and
+// beside the plain kernel; which shapes have it; and that a row's bits depend neither on its neighbours nor on the
+// chunks of a block.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

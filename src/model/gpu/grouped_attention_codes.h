@@ -1,6 +1,6 @@
-// Pages of codes (kv_code_kernels.h) for grouped attention: as grouped_attention_page.h, with half of the bytes in shared
-// memory. Codes become bf16 on the way to the tensor cores, without rounding. The power of two of a key multiplies its
-// scores, that of a value its shares before they are split: both give the bits that scaled numbers would give.
+// Pages of codes (kv_code_kernels.h) for grouped attention: as grouped_attention_page.h, with half of the bytes in
+// shared memory. Codes become bf16 on the way to the tensor cores, without rounding. The power of two of a key
+// multiplies its scores, that of a value its shares before they are split.
 // Legend: as in attention_kernels.h; g = lane / 4, p = lane % 4.
 #pragma once
 

@@ -1,8 +1,8 @@
 // Attention of single queries over the pages of a cache (decoding) on the tensor cores, for query heads in groups and
-// pages of bf16 or of codes. A block computes the queries of one KV head, eight or sixteen as a tile, over one chunk after the other. A
-// page of a chunk belongs to one warp, which copies its own keys and values, so warps wait for each other only at the
-// end of a chunk. A chunk's sums are made from its own keys alone and added as grouped_attention_sums.h says, so the
-// bits of a row depend neither on its neighbours nor on the chunks of a block.
+// pages of bf16 or of codes. A block computes the queries of one KV head, eight or sixteen as a tile, over one chunk
+// after the other. A page of a chunk belongs to one warp, which copies its own keys and values, so warps wait for each
+// other only at the end of a chunk. A chunk's sums are made from its own keys alone and added as
+// grouped_attention_sums.h says, so the bits of a row depend neither on its neighbours nor on the chunks of a block.
 // Sources: flash decoding (Dao et al., 2023); grouped-query attention, arXiv 2305.13245. Legend: as in
 // attention_kernels.h.
 #pragma once

@@ -1,6 +1,6 @@
-// The work of a warp of grouped attention on one page of 48 keys in bf16: copies past the registers, scores and weighted
-// values by the tensor cores. Queries are the products' side of eight, so groups of up to eight heads waste no rows.
-// Pages of codes: grouped_attention_codes.h.
+// The work of a warp of grouped attention on one page of 48 keys in bf16: copies past the registers, scores and
+// weighted values by the tensor cores. Queries are the products' side of eight, so groups of up to eight heads waste no
+// rows. Pages of codes: grouped_attention_codes.h.
 // Source: the PTX ISA's cp.async and fragments of mma.m16n8k16. Legend: as in attention_kernels.h; g = lane / 4,
 // p = lane % 4.
 #pragma once
