@@ -76,6 +76,8 @@ MUTATIONS = [
     Mutation("gates-and-ups-exchanged", "src/model/parameter_table.cpp", "(!up ? 0 : halves ? rows : 1);", "(up ? 0 : halves ? rows : 1);", OSS),
     Mutation("experts-bias-on-every-shard", "src/model/weights_experts.cpp", "if (row.expert_name != &TensorNames::Layer::Expert::down_bias || tp_rank_ > 0) continue;", "if (row.expert_name != &TensorNames::Layer::Expert::down_bias) continue;", OSS),
     Mutation("up-not-clamped", "src/model/cpu/kernels/cpu_kernels.inc", "u = if_less(top, -limit, -limit, top);", "u = top;", OSS),
+    Mutation("parts-of-a-panel-begin-anew", "src/model/cpu/kernels/products.inc", "part.accumulate = p.accumulate || begin > 0;", "part.accumulate = p.accumulate;", "test_model_matmul CpuProduct.*"),
+    Mutation("parts-of-codes-ignore-their-lead", "src/model/cpu/kernels/quantized.inc", "widen_quantized<Group, Bits>(panel, begin, begin + part.k, widened);", "widen_quantized<Group, Bits>(panel, 0, part.k, widened);", "test_model_quantize QuantizedKernels.*"),
     Mutation("yarn-always-cut", "src/model/rope.cpp", "rope.truncates ? std::floor(first) : first", "std::floor(first)", OSS),
     Mutation("attention-factor-left-out", "src/model/rope.cpp", "const double factor = rope_of(config, table).attention_factor;", "const double factor = 1.0;", "tests/model/families_test.py olmo3_yarn"),
     Mutation("halves-of-mxfp4-exchanged", "src/io/checkpoint/quantized_weight.cpp", "kNumbers[i % 2 == 0 ? pair & 15 : pair >> 4] * scale", "kNumbers[i % 2 == 0 ? pair >> 4 : pair & 15] * scale", "tests/io/foreign_packers_test.py ForeignPackers.test_mxfp4"),

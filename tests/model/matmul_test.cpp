@@ -134,6 +134,38 @@ TEST(PanelBlocks, PanelsShareBlocksThatTheLastOfThemFrees) {
   EXPECT_TRUE((next == 3).all().item<bool>());
 }
 
+// Few rows of a panel from memory, which AVX2 multiplies in parts: the bits of a panel that stays in cache.
+TEST(CpuProduct, PanelsFromMemoryGiveTheSameBits) {
+  at::manual_seed(7);
+  const std::int64_t k = 211;
+  const at::Tensor x = at::randn({8, k}), weights = at::randn({k, Linear::kPanel});
+  for (const CpuKernels* kernels : cpu_kernels_here()) {
+    for (int format = 0; format < kNumWeightFormats; ++format) {
+      const at::Tensor stored = weights.to(format == 0 ? at::kFloat : format == 1 ? at::kBFloat16 : at::kHalf);
+      for (std::int64_t rows = 1; rows <= 8; ++rows) {
+        SCOPED_TRACE(fmt::format("{} format {} rows {}", kernels->name, format, rows));
+        const at::Tensor begun = at::randn({rows, Linear::kPanel}), residual = at::randn({rows, Linear::kPanel});
+        at::Tensor out = begun.clone(), streamed = begun.clone(), added = residual.clone();
+        Product product{x.const_data_ptr<float>(), k, rows, stored.const_data_ptr(), Linear::kPanel, k};
+        product.c = out.data_ptr<float>();
+        product.c_stride = product.columns = Linear::kPanel;
+        product.accumulate = rows % 2 == 0;
+        kernels->multiply[format](product);
+        product.streams = true;
+        product.c = streamed.data_ptr<float>();
+        kernels->multiply[format](product);
+        EXPECT_TRUE(at::equal(streamed, out));
+        at::Tensor scratch = begun.clone();
+        product.c = scratch.data_ptr<float>();
+        product.add_to = added.data_ptr<float>();
+        product.add_stride = Linear::kPanel;
+        kernels->multiply[format](product);
+        EXPECT_TRUE(at::equal(added, residual + out));
+      }
+    }
+  }
+}
+
 TEST(CpuProduct, Avx2AndAvx512GiveTheSameBits) {
   const CpuKernels* wide = cpu_kernels_avx512();
   if (wide == nullptr) GTEST_SKIP() << "this CPU has no AVX-512 to compare with AVX2";

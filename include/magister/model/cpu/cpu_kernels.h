@@ -42,7 +42,7 @@ struct Product {
   float* c = nullptr;  // [rows, columns]
   std::int64_t c_stride = 0, columns = 0;
   bool accumulate = false;
-  float* add_to = nullptr;  // if set, add_to[r, n] += the sum, and C is not written
+  float* add_to = nullptr;  // if set, add_to[r, n] += the sum, and C is scratch
   std::int64_t add_stride = 0;
   const void* next = nullptr;   // memory that is read after b, prefetched into L2 meanwhile; nullptr: none
   std::int64_t next_bytes = 0;  // size of `next`
@@ -91,8 +91,8 @@ struct CpuKernels {
   // Indexed by the storage of b.
   void (*multiply[kNumWeightFormats])(const Product& product);
   // The same over one panel of quantised weights, for few rows; index 0 is WeightFormat::kInt8. product.b is not used,
-  // and there are at most 48 columns. Each group of 2 to 4 rows unpacks the weights again. The bits are those of
-  // widen_quantized and multiply.
+  // and there are at most 48 columns. AVX-512 unpacks the weights again for every 4 rows. AVX2 does so for one or two
+  // rows, and widens parts of the panel for more. The bits are those of widen_quantized and multiply.
   void (*multiply_quantized[kNumQuantFormats])(const Product& product, const QuantizedPanel& panel);
   // Writes rows [begin, end) of k as f32 [end - begin, 48].
   void (*widen_quantized[kNumQuantFormats])(const QuantizedPanel& panel, std::int64_t begin, std::int64_t end,
@@ -164,7 +164,7 @@ const char* cpu_features();
 bool cpu_prefers_bf16();
 // How products of this number of rows read panels fastest on this CPU. It changes no bits. Measured on AMD's Zen 4 with
 // AVX-512: up to 5 rows read 31 GB/s without prefetches and 24 with those into L1; 8 rows read 25 GB/s with prefetches
-// into L2, 16 with those into L1 and 21 without. With AVX2 the order is the same.
+// into L2, 16 with those into L1 and 21 without. The AVX2 kernels use it for one or two rows.
 PanelFetch panel_fetch(std::int64_t rows);
 // Most inputs of a panel that a product of many rows uses for all of its rows before it goes on: 192 are 36 kB, for an
 // L1 of 48 kB. AMD's CPUs read more from L2 as fast, and fewer slabs save reading and writing the sums.
