@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
 #include <utility>
 
 #include "magister/core/error.h"
@@ -32,6 +33,12 @@ std::string describe_devices(const std::vector<int>& devices) {
 }
 
 }  // namespace
+
+void set_reproducible_defaults() {
+  setenv("NCCL_ALGO", "Ring", 0);
+  setenv("NCCL_PROTO", "Simple", 0);
+  setenv("NCCL_NVLS_ENABLE", "0", 0);
+}
 
 ncclUniqueId agreed_nccl_id(const Communicator& members, const std::vector<int>& devices) {
   std::string problem = obstacle(devices);

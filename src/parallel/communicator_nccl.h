@@ -16,6 +16,10 @@
 
 namespace magister {
 
+// Makes NCCL's sums reproducible. NCCL reads its environment once, so whatever uses NCCL first in a process calls it.
+// Variables that the user has set stay. Local.
+void set_reproducible_defaults();
+
 class NcclCommunicator {
  public:
   struct Place {

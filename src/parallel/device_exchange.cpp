@@ -45,9 +45,9 @@ bool devices_may_exchange() {
   return (text == nullptr || std::string_view(text) != "0") && !shares_gpus();
 }
 
-std::unique_ptr<DeviceExchange> make_device_exchange(const Communicator& members, const gpu::Queue& queue) {
+std::unique_ptr<DeviceExchange> make_device_exchange(const Communicator& members, const gpu::Queue& queue, bool fast) {
   if (queue.on_host()) return std::make_unique<HostExchange>(members);
-  return make_nccl_exchange(members, queue.device);
+  return make_nccl_exchange(members, queue.device, fast);
 }
 
 }  // namespace magister

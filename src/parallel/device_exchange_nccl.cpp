@@ -157,7 +157,8 @@ class NcclExchange final : public DeviceExchange {
 
 }  // namespace
 
-std::unique_ptr<DeviceExchange> make_nccl_exchange(const Communicator& members, int device) {
+std::unique_ptr<DeviceExchange> make_nccl_exchange(const Communicator& members, int device, bool fast) {
+  if (!fast) set_reproducible_defaults();
   const ncclUniqueId id = agreed_nccl_id(members, {device});
   return std::make_unique<NcclExchange>(members, id, device);
 }

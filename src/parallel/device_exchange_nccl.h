@@ -7,7 +7,8 @@
 
 namespace magister {
 
-// device: CUDA runtime index. Throws Error(kConfig) if a device is missing. Collective over members.
-std::unique_ptr<DeviceExchange> make_nccl_exchange(const Communicator& members, int device);
+// device: CUDA runtime index. fast: see make_device_exchange(). Throws Error(kConfig) if a device is missing.
+// Collective over members.
+std::unique_ptr<DeviceExchange> make_nccl_exchange(const Communicator& members, int device, bool fast);
 
 }  // namespace magister

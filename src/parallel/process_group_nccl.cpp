@@ -6,7 +6,6 @@
 #include <nccl.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -28,13 +27,6 @@ namespace {
 // A ring with a fixed number of channels adds in the same order for equal messages on the same machine; 8 channels use
 // most of NVLink's bandwidth.
 constexpr int kChannels = 8;
-
-// Variables that the user has set stay.
-void set_reproducible_defaults() {
-  setenv("NCCL_ALGO", "Ring", 0);
-  setenv("NCCL_PROTO", "Simple", 0);
-  setenv("NCCL_NVLS_ENABLE", "0", 0);
-}
 
 ncclDataType_t type_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
@@ -314,7 +306,7 @@ class NcclProcessGroup final : public ProcessGroup {
 
 std::vector<std::unique_ptr<ProcessGroup>> make_nccl_process_groups(const Communicator& members,
                                                                     const std::vector<int>& devices, bool fast) {
-  if (!fast) set_reproducible_defaults();  // NCCL reads its environment once
+  if (!fast) set_reproducible_defaults();
   const ncclUniqueId id = agreed_nccl_id(members, devices);
   std::vector<std::unique_ptr<ProcessGroup>> hosts = make_cpu_process_groups(members, static_cast<int>(devices.size()));
   const auto fault = std::make_shared<std::atomic<bool>>(false);

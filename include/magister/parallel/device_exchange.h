@@ -50,8 +50,10 @@ class DeviceExchange {
 // (MAGISTER_SHARE_GPUS=1). Local.
 bool devices_may_exchange();
 
-// queue: the default stream of this rank's device; every rank has another device. Every pair of ranks is connected when
-// it returns. Throws Error(kConfig) if a device is missing. Collective over members.
-std::unique_ptr<DeviceExchange> make_device_exchange(const Communicator& members, const gpu::Queue& queue);
+// queue: the default stream of this rank's device; every rank has another device. fast: the process's other uses of
+// NCCL, which reads its environment once, need not be reproducible. Every pair of ranks is connected when it returns.
+// Throws Error(kConfig) if a device is missing. Collective over members.
+std::unique_ptr<DeviceExchange> make_device_exchange(const Communicator& members, const gpu::Queue& queue,
+                                                     bool fast = false);
 
 }  // namespace magister
