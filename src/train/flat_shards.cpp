@@ -23,8 +23,12 @@ FlatShards::FlatShards(std::int64_t flat_size, int num_ranks) : flat_size_(flat_
   MAGISTER_ASSERT(flat_size >= 0 && num_ranks > 0);
 }
 
+FlatRange FlatShards::bucket_range(std::int64_t bucket) const {
+  return {bucket * kBucket, std::min(flat_size_, (bucket + 1) * kBucket)};
+}
+
 FlatRange FlatShards::piece(std::int64_t bucket, int rank) const {
-  const std::int64_t begin = bucket * kBucket, end = std::min(flat_size_, begin + kBucket);
+  const std::int64_t begin = bucket_range(bucket).begin, end = bucket_range(bucket).end;
   const std::int64_t blocks = (end - begin + kBlock - 1) / kBlock;
   const auto border = [&](std::int64_t r) { return std::min(end, begin + blocks * r / num_ranks_ * kBlock); };
   return {border(rank), border(rank + 1)};
@@ -40,12 +44,14 @@ std::int64_t FlatShards::size(int rank) const {
   return last < 0 ? 0 : offset(last, rank) + piece(last, rank).size();
 }
 
-void gather_pieces(const Communicator& ranks, const FlatShards& shards, at::Tensor& flat) {
+void gather_pieces(const Communicator& ranks, const FlatShards& shards, at::Tensor& flat,
+                   std::optional<std::int64_t> bucket) {
   if (ranks.size() == 1) return;
-  for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
+  const auto [first, end] = shards.chosen_buckets(bucket);
+  for (std::int64_t index = first; index < end; ++index) {
     std::vector<Transfer> pieces;
     for (int rank = 0; rank < ranks.size(); ++rank) {
-      const FlatRange piece = shards.piece(bucket, rank);
+      const FlatRange piece = shards.piece(index, rank);
       pieces.push_back({flat.data_ptr<float>() + piece.begin, bytes_of_part(piece.size()), rank, rank == ranks.rank()});
     }
     broadcast_all(ranks, pieces);
@@ -80,9 +86,9 @@ void copy_by(const CopyNumbers& copy, const at::Tensor& from, const at::Tensor& 
 }  // namespace
 
 at::Tensor range_on_first(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part,
-                          const FlatRange& range, const CopyNumbers& to_host) {
+                          const FlatRange& range, const CopyNumbers& to_host, const at::Tensor& into) {
   const bool is_first = ranks.rank() == 0;
-  at::Tensor out = is_first ? at::empty({range.size()}, at::kFloat) : at::Tensor();
+  at::Tensor out = is_first && !into.defined() ? at::empty({range.size()}, at::kFloat) : into;
   if (is_first) {
     for_shared(shards, 0, range, [&](std::int64_t in_range, std::int64_t in_part, std::int64_t count) {
       copy_by(to_host, part.narrow(0, in_part, count), out.narrow(0, in_range, count));

@@ -69,7 +69,7 @@ void GpuOptimizer::update(const OptimizerOptions& options, double lr, double sca
 
 void GpuOptimizer::update_from_host(const OptimizerOptions& options, double lr, double scale,
                                     const at::Tensor& part_of_gradient, at::Tensor& flat_weights, OptimizerState& state,
-                                    StagedCopies& copies) const {
+                                    StagedCopies& copies, const std::function<void(std::int64_t)>& after_bucket) const {
   ++state.updates;
   clip(clipped_, flat_weights);
   // One stream: the next bucket arrives when the one before it has been read.
@@ -77,9 +77,11 @@ void GpuOptimizer::update_from_host(const OptimizerOptions& options, double lr, 
   for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
     const auto b = static_cast<std::size_t>(bucket);
     const std::int64_t first = shards_.offset(bucket, rank_), count = shards_.piece(bucket, rank_).size();
-    if (count == 0) continue;
-    copies.to_device(part_of_gradient.narrow(0, first, count), there.narrow(0, 0, count));
-    run(options, lr, scale, buckets_[b], buckets_[b + 1] - buckets_[b], there, first, flat_weights, state);
+    if (count > 0) {
+      copies.to_device(part_of_gradient.narrow(0, first, count), there.narrow(0, 0, count));
+      run(options, lr, scale, buckets_[b], buckets_[b + 1] - buckets_[b], there, first, flat_weights, state);
+    }
+    if (after_bucket) after_bucket(bucket);
   }
 }
 

@@ -33,14 +33,16 @@ HostWeights::HostWeights(const Communicator& world, const Communicator& host, st
   for (const std::uint64_t of : world.all_gather(number)) host_of_.push_back(static_cast<int>(of));
 }
 
-void HostWeights::gather(const Communicator& world, const Communicator& host, const FlatShards& shards) {
-  if (!is_shared_) return gather_pieces(world, shards, flat_);
+void HostWeights::gather(const Communicator& world, const Communicator& host, const FlatShards& shards,
+                         std::optional<std::int64_t> bucket) {
+  if (!is_shared_) return gather_pieces(world, shards, flat_, bucket);
   host.barrier();
   if (first_of_hosts_.size() > 1) {
-    for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket) {
+    const auto [first, end] = shards.chosen_buckets(bucket);
+    for (std::int64_t index = first; index < end; ++index) {
       std::vector<Transfer> pieces;
       for (int rank = 0; rank < world.size(); ++rank) {
-        const FlatRange piece = shards.piece(bucket, rank);
+        const FlatRange piece = shards.piece(index, rank);
         pieces.push_back({flat_.data_ptr<float>() + piece.begin, static_cast<std::size_t>(piece.size()) * sizeof(float),
                           host_of_[static_cast<std::size_t>(rank)], false});
       }

@@ -60,7 +60,7 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
   gpu_optimizer_.emplace(trained(), shards_, sharing().rank(), *device_.queue());
   if (options.gpus_exchange && world.size() > 1) {
     MAGISTER_ASSERT(options.sums_on_gpu);
-    exchange_ = make_device_exchange(world, *device_.queue());
+    exchange_ = make_device_exchange(world, *device_.queue(), options.fast_sums);
   }
   // The host needs its copy only if ranks exchange updated weights through it.
   if (sharing().size() == 1 || exchange_) model_ = HostWeights();
@@ -237,24 +237,32 @@ double Trainer::norm_of(const at::Tensor& gradient) {
 void Trainer::update(double lr, double scale, const at::Tensor& gradient) {
   if (!gpu_optimizer_) return update_on_host(lr, scale, gradient);
   if (sum_stays()) return update_on_device(lr, scale, gradient);
-  gpu_optimizer_->update_from_host(options_.optimizer, lr, scale, gradient, weights_on_device(), state_, copies_);
-  if (sharing().size() == 1) return;
   // A rank changes the host copy only after the others have read it: the sums of a step synchronise the ranks.
-  for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
+  const auto share = [&](std::int64_t bucket) {
     const FlatRange own = shards_.piece(bucket, sharing().rank());
     copies_.to_host(weights_on_device().narrow(0, own.begin, own.size()),
                     weights_on_host().narrow(0, own.begin, own.size()));
-  }
-  gather_weights();
-  copies_.to_device(weights_on_host(), weights_on_device());
+    share_bucket(bucket);
+  };
+  gpu_optimizer_->update_from_host(options_.optimizer, lr, scale, gradient, weights_on_device(), state_, copies_,
+                                   sharing().size() > 1 ? share : std::function<void(std::int64_t)>());
 }
 
 // A piece is updated while the next one arrives, if the gradient is on the device, and while the weights before it go
-// back.
+// back. With ZeRO-1 a bucket goes back as soon as the other ranks' pieces of it are here.
 void Trainer::update_on_host(double lr, double scale, const at::Tensor& gradient) {
   const AdamwUpdate update(trained(), shards_, sharing().rank(), options_.optimizer, lr, scale, weights_on_host(),
                            state_, pool_);
-  const bool sends = device_.has_gpu_code() && sharing().size() == 1;
+  if (device_.has_gpu_code() && sharing().size() > 1) {
+    for (std::int64_t bucket = 0; bucket < shards_.num_buckets(); ++bucket) {
+      const std::int64_t begin = shards_.offset(bucket, sharing().rank());
+      update.run(begin, gradient.narrow(0, begin, shards_.piece(bucket, sharing().rank()).size()));
+      share_bucket(bucket);
+    }
+    is_sent_ = true;
+    return;
+  }
+  const bool sends = device_.has_gpu_code();
   const auto run = [&](const at::Tensor& piece, std::int64_t begin) {
     update.run(begin, piece);
     if (sends)
@@ -283,8 +291,15 @@ void Trainer::update_on_device(double lr, double scale, const at::Tensor& gradie
   if (is_divided) exchange_->wait();
 }
 
-void Trainer::gather_weights() {
-  lora_ ? gather_pieces(sharing(), shards_, adapter_) : model_.gather(sharing(), host_, shards_);
+void Trainer::gather_weights(std::optional<std::int64_t> bucket) {
+  lora_ ? gather_pieces(sharing(), shards_, adapter_, bucket) : model_.gather(sharing(), host_, shards_, bucket);
+}
+
+void Trainer::share_bucket(std::int64_t bucket) {
+  gather_weights(bucket);
+  const FlatRange range = shards_.bucket_range(bucket);
+  copies_.to_device(weights_on_host().narrow(0, range.begin, range.size()),
+                    weights_on_device().narrow(0, range.begin, range.size()));
 }
 
 }  // namespace magister

@@ -81,7 +81,9 @@ TEST(FlatShards, ADividedOptimizerHasTheBitsOfAWholeOne) {
   }
   for (const TrainParameter& parameter : layout.all()) {
     const FlatRange range{parameter.offset, parameter.offset + parameter.count};
-    const at::Tensor found = range_on_first(world, shards, own.square, range);
+    const at::Tensor into = parameter.offset == 0 && world.rank() == 0 ? at::empty({range.size()}) : at::Tensor();
+    const at::Tensor found = range_on_first(world, shards, own.square, range, {}, into);
+    EXPECT_TRUE(!into.defined() || found.is_same(into));
     ASSERT_EQ(found.defined(), world.rank() == 0);
     if (found.defined()) {
       EXPECT_TRUE(at::equal(found, state.square.narrow(0, range.begin, range.size())));
@@ -108,7 +110,12 @@ TEST(HostWeights, EveryHostHasWhatTheRanksOfAllHaveMade) {
           const FlatRange own = shards.piece(bucket, world.rank());
           weights.tensor().narrow(0, own.begin, own.size()).copy_(wanted.narrow(0, own.begin, own.size()));
         }
-        weights.gather(world, host, shards);
+        if (step == 2) {
+          for (std::int64_t bucket = 0; bucket < shards.num_buckets(); ++bucket)
+            weights.gather(world, host, shards, bucket);
+        } else {
+          weights.gather(world, host, shards);
+        }
         EXPECT_TRUE(at::equal(weights.tensor(), wanted)) << ranks_a_host << " ranks a host, step " << step;
       }
     }

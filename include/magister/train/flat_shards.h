@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "magister/parallel/communicator.h"
 
@@ -28,6 +29,11 @@ class FlatShards {
   int num_ranks() const { return num_ranks_; }
   std::int64_t flat_size() const { return flat_size_; }
   std::int64_t num_buckets() const { return (flat_size_ + kBucket - 1) / kBucket; }
+  FlatRange bucket_range(std::int64_t bucket) const;
+  // The buckets of a sum or exchange: that one, or all.
+  FlatRange chosen_buckets(std::optional<std::int64_t> bucket) const {
+    return bucket ? FlatRange{*bucket, *bucket + 1} : FlatRange{0, num_buckets()};
+  }
   FlatRange piece(std::int64_t bucket, int rank) const;
   // Offset of a piece in the rank's part.
   std::int64_t offset(std::int64_t bucket, int rank) const;
@@ -41,14 +47,15 @@ class FlatShards {
 
 // Below, parts are f32 [shards.size(rank)] and flat tensors f32 [shards.flat_size()]; the ranks are those of `ranks`.
 
-// Each rank has its own pieces of `flat`; afterwards every rank has all. Collective over ranks.
-void gather_pieces(const Communicator& ranks, const FlatShards& shards, at::Tensor& flat);
+// Each rank has its own pieces of `flat`; afterwards every rank has all. bucket: only that one. Collective over ranks.
+void gather_pieces(const Communicator& ranks, const FlatShards& shards, at::Tensor& flat,
+                   std::optional<std::int64_t> bucket = {});
 // Copies contiguous f32 to contiguous f32 of the same size.
 using CopyNumbers = std::function<void(const at::Tensor& from, const at::Tensor& to)>;
-// Returns the numbers of a range, on the host of rank 0; undefined elsewhere. to_host: for parts on a GPU. Collective
-// over ranks.
+// Returns the numbers of a range, on the host of rank 0; undefined elsewhere. to_host: for parts on a GPU. into: on
+// rank 0, the f32 [range.size()] that they are written to; undefined: a new tensor. Collective over ranks.
 at::Tensor range_on_first(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part,
-                          const FlatRange& range, const CopyNumbers& to_host = {});
+                          const FlatRange& range, const CopyNumbers& to_host = {}, const at::Tensor& into = {});
 // values: the numbers of a range, on the host. Copies those that belong to the rank into its part. to_device: for a
 // part on a GPU. Local.
 void keep_own(const FlatShards& shards, int rank, const at::Tensor& values, const FlatRange& range, at::Tensor& part,

@@ -32,9 +32,11 @@ class GpuOptimizer {
   void update(const OptimizerOptions& options, double lr, double scale, const at::Tensor& part_of_gradient,
               at::Tensor& flat_weights, OptimizerState& state,
               const std::function<void(std::int64_t bucket)>& after_bucket = {}) const;
-  // The same for a gradient on the host, which is copied bucket by bucket. Returns when the gradient may change. Local.
+  // The same for a gradient on the host, which is copied bucket by bucket; after_bucket may use `copies`. Returns when
+  // the gradient may change. Local.
   void update_from_host(const OptimizerOptions& options, double lr, double scale, const at::Tensor& part_of_gradient,
-                        at::Tensor& flat_weights, OptimizerState& state, StagedCopies& copies) const;
+                        at::Tensor& flat_weights, OptimizerState& state, StagedCopies& copies,
+                        const std::function<void(std::int64_t bucket)>& after_bucket = {}) const;
 
  private:
   void run(const OptimizerOptions& options, double lr, double scale, std::size_t first_tile, std::size_t num_tiles,

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "magister/parallel/communicator.h"
@@ -25,9 +26,10 @@ class HostWeights {
   bool is_shared() const { return is_shared_; }
 
   // Each rank has changed its own pieces; afterwards every rank has all. No rank may read while others change theirs:
-  // the ranks meet before the first change. shards: over world's ranks. Collective over world and host, those of the
-  // constructor.
-  void gather(const Communicator& world, const Communicator& host, const FlatShards& shards);
+  // the ranks meet before the first change. shards: over world's ranks. bucket: only that one. Collective over world
+  // and host, those of the constructor.
+  void gather(const Communicator& world, const Communicator& host, const FlatShards& shards,
+              std::optional<std::int64_t> bucket = {});
 
  private:
   at::Tensor flat_;

@@ -196,7 +196,9 @@ class Trainer {
   void update(double lr, double scale, const at::Tensor& gradient);
   void update_on_host(double lr, double scale, const at::Tensor& gradient);
   void update_on_device(double lr, double scale, const at::Tensor& gradient);
-  void gather_weights();
+  void gather_weights(std::optional<std::int64_t> bucket = {});
+  // Gives every rank the other ranks' new weights of a bucket, and begins to send these to the device.
+  void share_bucket(std::int64_t bucket);
   at::Tensor& weights_on_host() { return lora_ ? adapter_ : model_.tensor(); }
   at::Tensor& weights_on_device() { return lora_ ? adapter_on_device_ : model_on_device_; }
   ThreadPool& pass_pool() { return fewer_passes_ ? *fewer_passes_ : pool_; }
