@@ -26,6 +26,7 @@ PEERS = "src/parallel/gpu/peer_sum_kernel.h"
 MIXED = "tests/end_to_end/mixed_groups_test.py MixedGroups."
 
 DISTILL = "tests/end_to_end/distill_test.py Distill."
+STATES = "tests/end_to_end/train_states_test.py States."
 TEXTS = "tests/end_to_end/grpo_test.py Grpo."
 PAIRS, REWARDS = "tests/end_to_end/preference_test.py Preference.", "tests/end_to_end/reward_test.py Reward."
 ROW, DRAWS, ROWS = "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", "src/tasks/teacher_logits/teacher_file.cpp"
@@ -100,6 +101,12 @@ MUTATIONS = [
     Mutation("borders-of-buckets-forgotten", "src/train/micro_gradient.cpp", "flat.narrow(0, in_range, count)", "flat.narrow(0, 0, count)", "test_train_gradient_tree MicroGradient.*"),
     Mutation("fast-sums-of-the-first-node", "src/train/gradient_tree.cpp", "if (options_.fast) add_up_own(buckets_", "if (false) add_up_own(buckets_", "test_train_gradient_tree"),
     Mutation("rounds-of-a-bucket-with-one-tag", "src/train/gradient_tree.cpp", "(bucket.index * rounds + static_cast<std::int64_t>(bucket.round)) % kNumTags", "0 * rounds", "test_train_gradient_tree"),
+    Mutation("nodes-added-twice", "src/train/gradient_tree.cpp", "if (other == bucket.nodes.end()) continue;", 'if (other == bucket.nodes.end()) throw std::out_of_range("a node");', "test_train_gradient_tree GradientTree.FastSumsOfDevices*"),
+    Mutation("states-of-numbers-that-change", "src/train/state_writer.cpp", 'layout, weights_);', 'layout, trainer_.weights());', STATES + "test_the_same_bytes_whether_steps_wait_or_not"),
+    Mutation("moments-of-one-rank", "src/train/state_writer.cpp", "if (trainer_.sharing().size() == 1) {", "if (true) {", STATES + "test_the_same_bytes_whether_steps_wait_or_not"),
+    Mutation("errors-of-a-write-forgotten", "src/train/state_writer.cpp", "  under_way_.get();\n", "  std::exchange(under_way_, {}).wait();\n", STATES + "test_a_write_that_fails_ends_the_job"),
+    Mutation("states-counted-before-they-are-there", "src/train/state_writer.cpp", "write(*shared); });\n      return;", "write(*shared); });\n      written_.push_back(step_under_way_);\n      return;", STATES + "test_a_write_that_hangs_stops_no_step_before_the_next_state"),
+    Mutation("ranks-train-in-another-shape", "src/tasks/train/job_memory.cpp", "world.max(one_if(shape.copies_states)) != 0;\n  return shape;", "world.max(one_if(shape.copies_states)) != 0;\n  return shape_of(plan);", STATES + "test_ranks_train_in_the_shape_that_they_agreed_on"),
     Mutation("devices-add-in-any-order", "src/train/trainer.cpp", "{options_.fast_sums, options_.divides_optimizer, copies,", "{options_.fast_sums || exchange_, options_.divides_optimizer, copies,",
              "tests/end_to_end/train_gpu_code_test.py GpuCode.test_gpus_add_in_the_order_of_one_rank"),
     Mutation("devices-keep-what-arrives-last", "src/train/device_sums.cpp", "put(sum.added, sum.kept, true);", "put(sum.added, sum.kept, false);", "test_train_gradient_tree"),

@@ -1,94 +1,26 @@
-// Names of tensors: model.<tensor>, exp_avg.<tensor> and exp_avg_sq.<tensor> (torch's AdamW calls its moments so),
-// train.loss, train.grad_norm, train.rewards, train.evaluations.
+// Reads training states; state_writer.cpp writes them.
 #include "magister/train/checkpoint.h"
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <map>
 
 #include "magister/core/error.h"
-#include "magister/core/fail_point.h"
-#include "magister/core/sha256.h"
 #include "magister/io/agreed_errors.h"
 #include "magister/io/checkpoint/safetensors_writer.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/io/results/identity.h"
-#include "magister/io/whole_file.h"
 #include "magister/train/fresh_zeros.h"
+#include "train/state_parts.h"
 
 namespace magister {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kFormat = "magister.train.state";
-constexpr std::uint64_t kVersion = 1;
-
-std::optional<std::uint64_t> number_of(const std::string& text) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return number;
-}
-
-// The step number in the name of a state; nothing for other files.
-std::optional<std::uint64_t> step_of(const fs::path& path) {
-  const std::string stem = path.stem().string();
-  if (path.extension() != ".safetensors" || !stem.starts_with("step-")) return std::nullopt;
-  return number_of(stem.substr(5));
-}
-
-std::vector<fs::path> states_in(const std::string& folder) {
-  std::multimap<std::uint64_t, fs::path> by_step;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (const std::optional<std::uint64_t> step = step_of(entry.path())) by_step.emplace(*step, entry.path());
-  }
-  std::vector<fs::path> states;
-  states.reserve(by_step.size());
-  for (const auto& [step, path] : by_step) states.push_back(path);
-  return states;
-}
-
-void add_parameters(std::vector<NamedTensor>& tensors, const char* prefix, const FlatLayout& layout,
-                    const at::Tensor& flat) {
-  for (std::size_t i = 0; i < layout.all().size(); ++i)
-    tensors.push_back({prefix + layout.all()[i].name, layout.view(flat, i)});
-}
-
-// Adds tensors that this rank may hold only in part, or not on the host: one parameter at a time is whole on the host,
-// while it is hashed, written or read.
-void add_one_by_one(std::vector<NamedTensor>& tensors, const char* prefix, const FlatLayout& layout,
-                    const std::function<at::Tensor(const NamedTensor&, const FlatRange&)>& read) {
-  for (const TrainParameter& parameter : layout.all()) {
-    NamedTensor& tensor = tensors.emplace_back(NamedTensor{prefix + parameter.name, at::Tensor(), parameter.shape});
-    const FlatRange range{parameter.offset, parameter.offset + parameter.count};
-    tensor.read = [read, range, of = NamedTensor{tensor.name, {}, tensor.shape}] { return read(of, range); };
-  }
-}
-
-void add_curves(std::vector<NamedTensor>& tensors, TrainingCurves& curves) {
-  const auto length = static_cast<std::int64_t>(curves.step);
-  tensors.push_back({"train.loss", at::from_blob(curves.loss.data(), {length}, at::kFloat)});
-  tensors.push_back({"train.grad_norm", at::from_blob(curves.grad_norm.data(), {length}, at::kFloat)});
-  if (!curves.rewards.empty())
-    tensors.push_back({"train.rewards",
-                       at::from_blob(curves.rewards.data(),
-                                     {length, static_cast<std::int64_t>(curves.rewards.size()) / length}, at::kFloat)});
-  if (!curves.evaluations.empty()) {
-    const auto count = static_cast<std::int64_t>(curves.evaluations.size());
-    tensors.push_back({"train.evaluations", at::from_blob(curves.evaluations.data(), {count}, at::kFloat)});
-  }
-}
-
-std::string state_sha256(const std::vector<NamedTensor>& tensors, std::uint64_t step, std::uint64_t updates) {
-  return sha256_hex(fmt::format("{} {} {}\n", tensors_sha256(tensors), step, updates));
-}
 
 // The error for a damaged state: training cannot resume from it, but from the one before it.
 class Damaged : public Error {
@@ -123,11 +55,11 @@ class StateFile {
  public:
   StateFile(const std::string& path, const StateIdentity& identity) : path_(path), file_(open(path)) {
     for (auto& [name, text] : safetensors_metadata(path)) texts_.emplace(name, text);
-    require(texts_["format"] == kFormat, "is not a state of a training");
-    const auto version = number_of(texts_["version"]);
+    require(texts_["format"] == kStateFormat, "is not a state of a training");
+    const auto version = state_number(texts_["version"]);
     require(version.has_value(), "has no sound metadata");
     MAGISTER_CHECK(
-        *version <= kVersion, ExitCode::kData,
+        *version <= kStateVersion, ExitCode::kData,
         "{}: is of a newer version than this program knows (training cannot resume from it); use the program "
         "that wrote it",
         printable(path));
@@ -137,7 +69,7 @@ class StateFile {
   }
 
   std::uint64_t number(const char* name) {
-    const auto number = number_of(texts_[name]);
+    const auto number = state_number(texts_[name]);
     require(number.has_value() && *number < (1ull << 40), "has no sound metadata");
     return *number;
   }
@@ -186,11 +118,7 @@ class StateFile {
   std::map<std::string, std::string> texts_;
 };
 
-// Copies between host and GPU; empty: plain copies.
-CopyNumbers to_host(Trainer& trainer) {
-  if (!trainer.trains_on_gpu()) return {};
-  return [&trainer](const at::Tensor& from, const at::Tensor& to) { trainer.copies().to_host(from, to); };
-}
+// Copies from the host to a GPU; empty: plain copies.
 CopyNumbers to_device(Trainer& trainer) {
   if (!trainer.trains_on_gpu()) return {};
   return [&trainer](const at::Tensor& from, const at::Tensor& to) { trainer.copies().to_device(from, to); };
@@ -270,7 +198,7 @@ std::optional<SavedStep> newest_saved_step(const std::string& folder) {
   const std::vector<fs::path> states = states_in(folder);
   for (auto path = states.rbegin(); path != states.rend(); ++path) {
     try {
-      const auto step = static_cast<std::int64_t>(*step_of(*path));
+      const auto step = static_cast<std::int64_t>(*state_step(*path));
       const std::unique_ptr<TensorFile> file = TensorFile::open(path->string());
       const TensorInfo* const loss = file->find("train.loss");
       if (step == 0 || loss == nullptr || loss->shape != std::vector<std::int64_t>{step}) continue;
@@ -281,71 +209,6 @@ std::optional<SavedStep> newest_saved_step(const std::string& folder) {
     }
   }
   return std::nullopt;
-}
-
-namespace {
-
-// Removes what a killed run left of a state that it was writing: three times the weights. The caller holds the lock.
-void remove_half_made(const std::string& folder) {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") && name.ends_with(".safetensors.creating")) fs::remove(entry.path(), error);
-  }
-}
-
-}  // namespace
-
-void save_training_state(const std::string& folder, Trainer& trainer, const TrainingCurves& curves,
-                         const StateIdentity& identity, std::uint64_t keep) {
-  const FlatLayout& layout = trainer.trained();
-  TrainingCurves copy = curves;
-  std::vector<NamedTensor> tensors;
-  if (!trainer.trains_on_gpu()) {
-    add_parameters(tensors, "model.", layout, trainer.weights());
-  } else if (trainer.world().rank() == 0) {
-    add_one_by_one(tensors, "model.", layout, [&trainer](const NamedTensor& tensor, const FlatRange& range) {
-      at::Tensor whole = at::empty(tensor.shape, at::kFloat);
-      trainer.copies().to_host(trainer.weights().narrow(0, range.begin, range.size()), whole);
-      return whole;
-    });
-  }
-  const auto moment = [&trainer](at::Tensor OptimizerState::* of) {
-    return [&trainer, of](const NamedTensor& tensor, const FlatRange& range) {
-      const at::Tensor whole =
-          range_on_first(trainer.sharing(), trainer.shards(), trainer.optimizer().*of, range, to_host(trainer));
-      return whole.defined() ? whole.view(tensor.shape) : whole;
-    };
-  };
-  add_one_by_one(tensors, "exp_avg.", layout, moment(&OptimizerState::mean));
-  add_one_by_one(tensors, "exp_avg_sq.", layout, moment(&OptimizerState::square));
-  if (trainer.world().rank() != 0) {
-    // The first rank needs every moment twice, to hash it and to write it.
-    for (int pass = 0; pass < 2 && trainer.sharing().size() > 1; ++pass) {
-      for (const NamedTensor& tensor : tensors) {
-        if (tensor.read) tensor.read();
-      }
-    }
-    return;
-  }
-  add_curves(tensors, copy);
-  make_folders(folder);
-  remove_half_made(folder);
-  fail_point("train.save.begin");
-  write_safetensors(fmt::format("{}/step-{:08}.safetensors", folder, curves.step), tensors,
-                    {{"format", kFormat},
-                     {"version", std::to_string(kVersion)},
-                     {"step", std::to_string(curves.step)},
-                     {"updates", std::to_string(trainer.optimizer().updates)},
-                     {"identity", identity.digest},
-                     {"experiment", identity.experiment},
-                     {"sha256", state_sha256(tensors, curves.step, trainer.optimizer().updates)}});
-  fail_point("train.save.done");
-  const std::vector<fs::path> states = states_in(folder);
-  for (std::size_t i = 0; i + keep < states.size(); ++i) {
-    std::error_code ignored;
-    fs::remove(states[i], ignored);
-  }
 }
 
 LoadedState load_training_state(const std::string& folder, Trainer& trainer, const StateIdentity& identity,

@@ -78,6 +78,10 @@ std::uint64_t table_bytes(const ModelConfig& config) {
 
 }  // namespace
 
+std::uint64_t state_bytes(const ModelConfig& config, const TrainingShape& shape) {
+  return 3 * learnt_bytes(config, shape);
+}
+
 MemoryParts host_training_bytes(const ModelConfig& config, const TrainingShape& shape) {
   const std::uint64_t weights = weight_bytes(config), factors = 4 * static_cast<std::uint64_t>(shape.adapter);
   const std::uint64_t learnt = learnt_bytes(config, shape);
@@ -90,6 +94,7 @@ MemoryParts host_training_bytes(const ModelConfig& config, const TrainingShape& 
   const std::uint64_t gradients = summed * learnt + (shape.ranks > 1 && !shape.gpus_exchange ? part : 0);
   if (gradients > 0) parts.emplace_back("gradients", gradients);
   if (!shape.optimizer_on_gpu) parts.emplace_back("optimizer", 2 * part);
+  if (shape.copies_states) parts.emplace_back("copy of a state", state_bytes(config, shape));
   return parts;
 }
 

@@ -42,11 +42,6 @@ struct StateIdentity {
   std::string digest, experiment = {};
 };
 
-// Saves a state and removes all but the last `keep`. The first rank writes; the moments of a divided optimizer are sent
-// to it one parameter at a time. Collective over the trainer's world.
-void save_training_state(const std::string& folder, Trainer& trainer, const TrainingCurves& curves,
-                         const StateIdentity& identity, std::uint64_t keep);
-
 // The newest sound state.
 struct LoadedState {
   std::string path;  // empty: there is no state at all

@@ -22,8 +22,11 @@ struct TrainingShape {
   bool optimizer_on_gpu = false;  // trained weights and moments are on the GPU
   bool gpus_exchange = false;     // the ranks' gradients are added on the GPUs, see TrainerOptions
   bool bf16 = false;
+  bool copies_states = false;  // the host has a copy of a state while it is written, see StateWriter
 };
 
+// Weights and moments of a state.
+std::uint64_t state_bytes(const ModelConfig& config, const TrainingShape& shape);
 // Host memory that is needed wherever passes are computed: weights, from which a GPU with the optimizer gets its own,
 // and gradients and optimizer if they are not on a GPU.
 MemoryParts host_training_bytes(const ModelConfig& config, const TrainingShape& shape);

@@ -81,6 +81,10 @@ class TrainJob final : public TaskJob {
   std::optional<TrainingShape> shape_on_gpu(const PlanNumbers& plan) const;
   // Local; for `plan` and until the ranks have agreed it is what this rank knows.
   bool gpus_may_exchange() const;
+  // The same without the copy of a state, which takes only what is left.
+  TrainingShape shape_of_steps(const PlanNumbers& plan) const;
+  // True: steps follow on states, and a copy of these is worth its memory.
+  bool writes_beside_steps(const TrainingShape& shape, const PlanNumbers& plan) const;
   // Returns the shape with which this rank computes, from one reading of free memory. Collective over the world.
   TrainingShape agreed_shape(const PlanNumbers& plan);
   MemoryParts device_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;

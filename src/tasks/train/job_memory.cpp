@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "magister/core/error.h"
+#include "magister/core/fail_point.h"
 #include "magister/core/host_name.h"
 #include "magister/core/units_of_measure.h"
 #include "magister/device/gpu.h"
@@ -20,6 +21,9 @@
 
 namespace magister {
 namespace {
+
+// A smaller state is on disk within some hundredths of a second.
+constexpr std::uint64_t kLeastCopied = 16 << 20;
 
 // A share of total, at most free.
 std::uint64_t part_of(double fraction, std::uint64_t total, std::uint64_t free) {
@@ -117,20 +121,37 @@ std::optional<TrainingShape> TrainJob::shape_on_gpu(const PlanNumbers& plan) con
 }
 
 // GPUs exchange messages on all ranks or on none, and ranks may have unequal memory. The shape that was asked about is
-// the one that is returned: free memory may be another at the next call.
+// the one that is returned: free memory may be another at the next call. The first rank's copies of states change what
+// the others send.
 TrainingShape TrainJob::agreed_shape(const PlanNumbers& plan) {
   const Communicator& world = context_.world;
-  const TrainingShape shape = shape_of(plan);
+  const auto one_if = [](bool value) { return std::uint64_t{value ? 1u : 0u}; };
+  TrainingShape shape = shape_of(plan);
   const bool wanted = shape.gpus_exchange;
-  all_may_exchange_ = world.min(std::uint64_t{wanted ? 1u : 0u}) != 0;
-  if (all_may_exchange_ || world.max(std::uint64_t{wanted ? 1u : 0u}) == 0) return shape;
-  for (const std::string& fault : world.all_gather(memory_fault(plan)))
-    MAGISTER_CHECK(fault.empty(), ExitCode::kConfig, "{}", fault);
-  return shape_of(plan);
+  all_may_exchange_ = world.min(one_if(wanted)) != 0;
+  if (!all_may_exchange_ && world.max(one_if(wanted)) != 0) {
+    for (const std::string& fault : world.all_gather(memory_fault(plan)))
+      MAGISTER_CHECK(fault.empty(), ExitCode::kConfig, "{}", fault);
+    shape = shape_of(plan);
+  }
+  shape.copies_states = world.max(one_if(shape.copies_states)) != 0;
+  return shape;
+}
+
+bool TrainJob::writes_beside_steps(const TrainingShape& shape, const PlanNumbers& plan) const {
+  return config_.save_every < steps(plan) && state_bytes(checkpoint_.config(), shape) >= kLeastCopied;
 }
 
 TrainingShape TrainJob::shape_of(const PlanNumbers& plan) const {
-  if (model_.gpu) {
+  TrainingShape shape = shape_of_steps(plan);
+  shape.copies_states = context_.world.rank() == 0 && writes_beside_steps(shape, plan);
+  shape.copies_states = shape.copies_states && fits(shape, plan);
+  return shape;
+}
+
+TrainingShape TrainJob::shape_of_steps(const PlanNumbers& plan) const {
+  const bool gpu_is_full = fail_point("train.memory.short");
+  if (model_.gpu && !gpu_is_full) {
     if (const auto shape = shape_on_gpu(plan)) return *shape;
   }
   TrainingShape shape = whole_shape(plan);
@@ -216,6 +237,7 @@ Notes TrainJob::memory_notes(const PlanNumbers& plan) const {
   whole.sums_on_gpu = chosen.sums_on_gpu;
   whole.optimizer_on_gpu = chosen.optimizer_on_gpu;
   whole.gpus_exchange = chosen.gpus_exchange;
+  whole.copies_states = chosen.copies_states;
   if (chosen.recompute != whole.recompute)
     choice += fmt::format(" (without it {} would be needed)", format_bytes(sum_of(device_bytes(whole, plan))));
   Notes notes = {{"memory allowed",
@@ -228,6 +250,11 @@ Notes TrainJob::memory_notes(const PlanNumbers& plan) const {
     notes.emplace_back("optimizer", chosen.optimizer_on_gpu ? "on the GPU"
                                     : chosen.sums_on_gpu    ? "on the host; gradients are added up on the GPU"
                                                             : "on the host, where gradients are added up");
+  if (writes_beside_steps(chosen, plan))
+    notes.emplace_back("states", chosen.copies_states
+                                     ? "written while the next steps compute"
+                                     : fmt::format("steps wait for them: there is no room for a copy of {}",
+                                                   format_bytes(state_bytes(checkpoint_.config(), chosen))));
   if (chosen.num_threads < whole.num_threads) {
     notes.emplace_back("at once", fmt::format("{} micro-batches instead of {}", chosen.num_threads, whole.num_threads));
   }

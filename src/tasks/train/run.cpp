@@ -17,6 +17,7 @@
 #include "magister/run/run_log.h"
 #include "magister/train/checkpoint.h"
 #include "magister/train/gradient_tree.h"
+#include "magister/train/state_writer.h"
 #include "tasks/train/objective.h"
 #include "tasks/train/samples.h"
 
@@ -38,6 +39,7 @@ class Training {
         plan_(data_.lengths(), work.config.batches),
         steps_(work.config.updates(plan_.num_steps())),
         trainer_(load()),
+        states_(work.states, trainer_, work.identity, work.config.keep, work.shape.copies_states),
         inputs_{run, world_, data_, trainer_, work.held_out, [this] { return stop_agreed(); }},
         curves_of_steps_(work.config.objective().curves(work.config)),
         curves_of_held_out_(*work.config.objective().held_out_curves) {
@@ -63,24 +65,10 @@ class Training {
     if (!work_.open.begin_steps(inputs_)) return;
     resume();
     run_.work.steps = {curves_.step, steps_, 0};
-    log_steps("steps");
-    const std::uint64_t every = work_.config.save_every;
-    while (curves_.step < steps_) {
-      // States do not hold texts. So a state is saved only before the first of the updates that learn from the same
-      // texts.
-      const bool at_border = curves_.step % iterations() == 0;
-      // saved before the evaluation, which may take long
-      if (at_border && curves_.step / every != saved_ / every) save();
-      if (!evaluate()) return;
-      if ((at_border && stop_agreed()) || !step()) {
-        save();
-        return;
-      }
-    }
-    save();
-    if (!evaluate()) return;
-    save();  // has the last held-out loss
-    if (!run_.group.is_leader()) return;
+    log_steps("steps", curves_.step);
+    const bool is_complete = run_steps();
+    wait_for_state();
+    if (!is_complete || !run_.group.is_leader()) return;
     UnitWriter writer(run_.file, run_.work.tickets);
     while (const auto index = run_.work.tickets.claim()) writer.submit(run_.file.unit(*index), {});
     writer.drain();
@@ -88,6 +76,28 @@ class Training {
 
  private:
   bool is_root() const { return world_.rank() == 0; }
+
+  // False: the job was asked to stop. The last state may be under way.
+  bool run_steps() {
+    const std::uint64_t every = work_.config.save_every;
+    while (curves_.step < steps_) {
+      // States do not hold texts. So a state is saved only before the first of the updates that learn from the same
+      // texts.
+      const bool at_border = curves_.step % iterations() == 0;
+      // saved before the evaluation, which may take long
+      if (at_border && curves_.step / every != saved_ / every) save();
+      if (!evaluate()) return false;
+      if ((at_border && stop_agreed()) || !step()) {
+        save();
+        return false;
+      }
+      log_states();
+    }
+    save();
+    if (!evaluate()) return false;
+    save();  // has the last held-out loss
+    return true;
+  }
 
   Trainer load() const {
     const PhaseTimes::Span span(run_.times, "load");
@@ -154,7 +164,7 @@ class Training {
     return work_.held_out != nullptr && (curves_.step % work_.config.evaluate->every == 0 || curves_.step == steps_);
   }
 
-  // Computes the held-out loss if it is due. False: the job was asked to stop, and a state without it was saved.
+  // Computes the held-out loss if it is due. False: the job was asked to stop, and a state without it was begun.
   bool evaluate() {
     if (num_evaluated() == evaluations_due()) return true;
     const PhaseTimes::Span span(run_.times, "evaluate");
@@ -259,18 +269,31 @@ class Training {
     if (curves_.step == saved_ && (curves_.step == 0 || curves_.evaluations.size() == saved_evaluations_)) return;
     const PhaseTimes::Span span(run_.times, "save");
     run_.work.live_together("save", static_cast<std::int64_t>(curves_.step));
-    save_training_state(work_.states, trainer_, curves_, work_.identity, work_.config.keep);
+    states_.save(curves_);
     world_.wait_for_all();
     saved_ = curves_.step;
     saved_evaluations_ = curves_.evaluations.size();
-    log_steps("state");
+    log_states();
+  }
+
+  // The results are complete, or the job stops, only when the last state is on disk.
+  void wait_for_state() {
+    const PhaseTimes::Span span(run_.times, "save");
+    run_.work.live_together("save", static_cast<std::int64_t>(curves_.step));
+    states_.wait();
+    world_.wait_for_all();
+    log_states();
+  }
+
+  void log_states() {
+    for (const std::uint64_t step : states_.take_written()) log_steps("state", step);
   }
 
   // Writes an event with the last step that a restart could resume from.
-  void log_steps(const char* event) {
+  void log_steps(const char* event, std::uint64_t step) {
     if (!is_root()) return;
-    nlohmann::ordered_json fields = {{"task", work_.config.name}, {"step", curves_.step}, {"steps", steps_}};
-    if (!curves_.loss.empty()) fields["loss"] = curves_.loss.back();
+    nlohmann::ordered_json fields = {{"task", work_.config.name}, {"step", step}, {"steps", steps_}};
+    if (step > 0) fields["loss"] = curves_.loss[step - 1];
     const double seconds = std::chrono::duration<double>(Clock::now() - first_line_).count();
     if (all_tokens_ > 0) fields["tokens_per_second"] = static_cast<double>(all_tokens_) / seconds;
     work_.context.log.event(event, fields);
@@ -283,11 +306,13 @@ class Training {
   BatchPlan plan_;
   std::uint64_t steps_;  // updates
   Trainer trainer_;
+  StateWriter states_;
   TrainingCurves curves_;
   const StepInputs inputs_;
   const CurveSet &curves_of_steps_, &curves_of_held_out_;
-  std::uint64_t saved_ = 0, saved_evaluations_ = 0, tokens_ = 0;  // tokens_: since last_line_
-  std::uint64_t all_tokens_ = 0;                                  // since first_line_
+  std::uint64_t saved_ = 0, saved_evaluations_ = 0;  // the last state that was begun
+  std::uint64_t tokens_ = 0;                         // since last_line_
+  std::uint64_t all_tokens_ = 0;                     // since first_line_
   Clock::time_point last_line_ = Clock::now(), first_line_ = last_line_;
 };
 
