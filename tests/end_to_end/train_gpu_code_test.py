@@ -197,6 +197,19 @@ class GpuCode(tiny_world.Refusals, unittest.TestCase):
                 self.assertIn("continues after step 2", tries[-1].stdout + tries[-1].stderr)
                 self.assertEqual(self.content("place"), one)
 
+    def test_weights_of_several_buckets_go_through_the_hosts(self):
+        """A model of 46 MB, on GPUs that have room for the optimizer and on smaller ones."""
+        model = tiny_world.make_model(self.folder / "wide", hidden_size=512, intermediate_size=2048, num_hidden_layers=3, num_attention_heads=8, num_key_value_heads=4)
+        text = EXPERIMENT.replace("epochs: 2,", "steps: 3,").replace("max_length: 96", "max_length: 16, micro_batch: 1, gradient_checkpointing: true")
+        world = tiny_world.World(self.folder / "buckets", records=12, text=text, results=("student.h5",), model=model)
+        world.complete("buckets", 1, **ON_HOST)
+        one = self.content("buckets", world)
+        for environment, words in ((BY_HOSTS, "on the GPU"), ({"MAGISTER_GPUS_ON_HOST": "170,170,170"}, "on the host; gradients are added up on the GPU")):
+            world.forget("buckets")
+            done = world.run("buckets", 3, **ON_HOST, **environment)
+            self.assertIn(f"optimizer: {words}", done.stdout + done.stderr)
+            self.assertEqual(self.content("buckets", world), one, words)
+
     def test_adapters_in_bf16(self):
         arguments = ("tasks.0.train.precision=bf16", "tasks.0.train.steps=4", "tasks.0.train.adapter.targets=all-linear", "tasks.0.train.optimizer.lr=2.0e-3")
         self.train("lora-cpu", 1, *arguments)
