@@ -82,7 +82,7 @@ MUTATIONS = [
     Mutation("yarn-always-cut", "src/model/rope.cpp", "rope.truncates ? std::floor(first) : first", "std::floor(first)", OSS),
     Mutation("attention-factor-left-out", "src/model/rope.cpp", "const double factor = rope_of(config, table).attention_factor;", "const double factor = 1.0;", "tests/model/families_test.py olmo3_yarn"),
     Mutation("halves-of-mxfp4-exchanged", "src/io/checkpoint/quantized_weight.cpp", "kNumbers[i % 2 == 0 ? pair & 15 : pair >> 4] * scale", "kNumbers[i % 2 == 0 ? pair >> 4 : pair & 15] * scale", "tests/io/foreign_packers_test.py ForeignPackers.test_mxfp4"),
-    Mutation("padding-is-counted", "src/model/cpu/encoder_model.cpp", "ids[t] == padding ? padding : next++", "next++", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("padding-is-counted", "src/model/encoder_backend.cpp", "ids[t] == padding ? padding : next++", "next++", ENCODERS + "test_values_labels_and_tokens"),
     Mutation("offsets-may-go-back", "src/io/dataset/token_arrays.cpp", "begin >= 0 && begin <= end &&", "begin >= 0 &&", "tests/io/dataset_formats_test.py TokenArrays"),
     # Losses of training, a teacher's rows.
     Mutation("bucket-without-gradient", ROW, "    sum += u_tail;\n", "", "test_train_head_loss"),
@@ -301,11 +301,14 @@ MUTATIONS = [
              "IndexRange{0, static_cast<std::uint64_t>(config.head_outputs() > 1 ? config.head_outputs() - 1 : 1)}", "tests/end_to_end/score_test.py Score.test_values_and_labels"),
     # Encoders.
     Mutation("encoder-reads-the-last-token", "src/tasks/score/classifier_logits.cpp", "config.encoder ? 0 : static_cast", "static_cast", ENCODERS + "test_values_labels_and_tokens"),
-    Mutation("buckets-not-rounded-up", "src/model/cpu/encoder_model.cpp", "at::ceil(at::log(beyond", "at::floor(at::log(beyond", ENCODERS + "test_values_labels_and_tokens"),
-    Mutation("distances-turned-round", "src/model/cpu/encoder_model.cpp", "(span - bucket_LL).clamp(", "(span + bucket_LL).clamp(", ENCODERS + "test_values_labels_and_tokens"),
-    Mutation("token-types-left-out", "src/model/cpu/encoder_model.cpp", "if (weights_.types_XD.defined()) sum +=", "if (false) sum +=", ENCODERS + "test_values_labels_and_tokens"),
-    Mutation("vectors-of-distances-not-normed", "src/model/cpu/encoder_model.cpp", "if (encoder.relative_norm)\n    out.relative_ND =", "if (encoder.relative_norm)",
+    Mutation("buckets-not-rounded-up", "src/model/encoder_attention.cpp", "at::ceil(at::log(beyond", "at::floor(at::log(beyond", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("distances-turned-round", "src/model/encoder_attention.cpp", "(span - bucket_LL).clamp(", "(span + bucket_LL).clamp(", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("token-types-left-out", "src/model/encoder_weights.cpp", "if (weights.types_XD.defined()) sum_TD +=", "if (false) sum_TD +=", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("vectors-of-distances-not-normed", "src/model/encoder_weights.cpp", "if (encoder.relative_norm)\n    out.relative_ND =", "if (encoder.relative_norm)",
              ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("gpu-encoder-s-heads-exchanged", "src/model/gpu/gpu_encoder.cpp", "part(qkv_3HLE, 1), part(qkv_3HLE, 2), {}", "part(qkv_3HLE, 2), part(qkv_3HLE, 1), {}", ENCODERS + "test_gpu_code"),
+    Mutation("gpu-encoder-s-distances-exchanged", "src/model/gpu/gpu_encoder.cpp", "heads.distance_q_NE = part(relative_2HNE_[layer], 0);", "heads.distance_q_NE = part(relative_2HNE_[layer], 1);", ENCODERS + "test_gpu_code"),
+    Mutation("gpu-encoder-s-parts-begin-anew", "src/model/gpu/gpu_encoder.cpp", ".narrow(1, first, count)", ".narrow(1, 0, count)", "test_model_gpu_encoder"),
     # The same in the GPU's code, within the tolerance of bf16 and fp8.
     Mutation("gpu-no-rope", GPU, "*row++ = static_cast<std::int32_t>(first + position);", "*row++ = static_cast<std::int32_t>(first);", ON_GPU + "test_bf16"),
     Mutation("gpu-q-zeroed", "src/model/gpu/gpu_model_attention.cpp", "    out_TA = attend(", "    qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n    out_TA = attend(",

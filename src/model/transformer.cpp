@@ -13,6 +13,7 @@
 #include "model/cpu/encoder_model.h"
 #include "model/gpu/fixed_product.h"
 #include "model/gpu/gpu_backend.h"
+#include "model/gpu/gpu_encoder.h"
 
 namespace magister {
 
@@ -77,7 +78,7 @@ std::unique_ptr<ModelBackend> cpu_backend(const ModelDescription& description, c
   if (description.config.encoder) {
     MAGISTER_ASSERT(dtype == at::kFloat && !quantization.on());
     const auto load = [&] {
-      const auto weights = std::make_shared<const EncoderWeights>(load_encoder_weights(description, file, pool, hook));
+      const auto weights = std::make_shared<const EncoderWeights>(load_cpu_encoder(description, file, pool, hook));
       return StoredWeights{weights, weights->num_bytes};
     };
     // The layout of packed weights depends on the kernels.
@@ -107,12 +108,21 @@ Transformer::Transformer(const ModelDescription& description, const TensorFile& 
                          ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization,
                          const gpu::Queue& queue, const LoadHook& hook, const KeptWeights& kept)
     : group_(&group), pool_(&pool) {
+  const std::string place = gpu::describe_gpu_shard(group, queue);
+  if (description.config.encoder) {
+    MAGISTER_ASSERT(dtype == at::kFloat && !quantization.on());
+    const auto load = [&] {
+      const auto weights = gpu::load_gpu_encoder(description, file, pool, queue, hook);
+      return StoredWeights{weights, weights->all.num_bytes, queue.device};
+    };
+    backend_ = std::make_unique<gpu::GpuEncoder>(kept.get<gpu::GpuEncoderWeights>("encoder " + place, load), queue);
+    return;
+  }
   const auto load = [&] {
     const auto weights = gpu::load_gpu_weights(description, file, group, pool, dtype, quantization, queue, hook);
     return StoredWeights{weights, weights->num_bytes(), queue.device};
   };
-  const std::string shard =
-      fmt::format("{}, {}", gpu::describe_gpu_shard(group, queue), loaded_as(dtype, quantization));
+  const std::string shard = fmt::format("{}, {}", place, loaded_as(dtype, quantization));
   backend_ = std::make_unique<gpu::GpuBackend>(kept.get<gpu::GpuWeights>(shard, load), group, queue);
 }
 Transformer::Transformer(const ModelConfig& config, ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,

@@ -74,10 +74,10 @@ GroupModel model_of(const ModelSection& named, const std::string& name) {
   GroupModel model;
   model.name = name;
   model.config = described.config;
-  model.dtype = section.dtype == "f32"   ? at::kFloat
-                : section.dtype == "f16" ? at::kHalf
-                : section.dtype == "fp8" ? at::kFloat8_e4m3fn
-                                         : at::kBFloat16;
+  model.dtype = section.dtype == "f32" || model.config.encoder ? at::kFloat
+                : section.dtype == "f16"                       ? at::kHalf
+                : section.dtype == "fp8"                       ? at::kFloat8_e4m3fn
+                                                               : at::kBFloat16;
   model.scheme = quant_scheme_of(section);
   model.gpu = GpuDemand{model.dtype, model.scheme.on() || keeps_mxfp4(named), section.fp8_cache};
   return model;
@@ -152,7 +152,7 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
              (mxfp4 ? saved_by_mxfp4(config, shard, size) : 0);
     };
     for (const int size : requested_sizes(layout))
-      partition_for(model.config, 0, size);  // refuses what cannot be divided
+      partition_for(model.config, 0, model.shards_of(size));  // refuses what cannot be divided
   }
   return plan;
 }

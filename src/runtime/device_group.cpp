@@ -96,7 +96,7 @@ GroupModel counted(const Checkpoint& checkpoint, const PassShape& pass, std::uin
   GroupModel model;
   model.name = name;
   model.config = checkpoint.config();
-  model.dtype = resolve_gpu_dtype(checkpoint.section().dtype);
+  model.dtype = model.config.encoder ? at::kFloat : resolve_gpu_dtype(checkpoint.section().dtype);
   model.scheme = quant_scheme_of(checkpoint.section());
   model.weight_bytes = [&checkpoint, dtype = model.dtype, scheme = model.scheme](int shard, int size) {
     return gpu_weight_bytes(checkpoint.description(), checkpoint.file(), dtype, shard, size, scheme);
@@ -141,7 +141,7 @@ LayoutConfig sized_layout(const Communicator& world, LayoutConfig layout, const 
     layout.kept_bytes = std::move(kept);
     for (const auto& part : layout.shares.parts()) {
       for (const GroupModel& model : models)
-        partition_for(model.config, 0, part.size);  // fails if the model cannot be divided
+        partition_for(model.config, 0, model.shards_of(part.size));  // fails if the model cannot be divided
       layout.needed_bytes.push_back(
           static_cast<std::uint64_t>(static_cast<double>(sum_of(group_memory(models, part.size))) / kUsableGpuShare));
     }

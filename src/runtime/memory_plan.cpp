@@ -104,8 +104,9 @@ MemoryParts without_shared(MemoryParts parts) {
 MemoryParts group_memory(const std::vector<GroupModel>& models, int tp_size) {
   MemoryParts parts;
   for (const GroupModel& model : models) {
-    const auto weights = [&](int shard) { return model.weight_bytes(shard, tp_size); };
-    MemoryParts own = device_memory(model.config, weights, tp_size, model.pass, model.pages, model.gpu);
+    const auto weights = [&](int shard) { return model.weight_bytes(shard, model.shards_of(tp_size)); };
+    MemoryParts own =
+        device_memory(model.config, weights, model.shards_of(tp_size), model.pass, model.pages, model.gpu);
     if (&model != &models.front()) own = without_shared(std::move(own));
     for (auto& [name, bytes] : own)
       parts.emplace_back(model.name.empty() ? name : fmt::format("{}: {}", model.name, name), bytes);
@@ -118,7 +119,9 @@ std::vector<int> group_sizes(const std::vector<GroupModel>& models, int most) {
   for (int size = 1; size <= most; ++size) sizes.push_back(size);
   for (const GroupModel& model : models) {
     const std::vector<int> working = working_tp_sizes(model.config, most);
-    std::erase_if(sizes, [&](int size) { return std::find(working.begin(), working.end(), size) == working.end(); });
+    std::erase_if(sizes, [&](int size) {
+      return std::find(working.begin(), working.end(), model.shards_of(size)) == working.end();
+    });
   }
   return sizes;
 }

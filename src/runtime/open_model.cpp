@@ -89,9 +89,9 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   model.description = checkpoint.description();
   if (gpu) check_gpu_computes(model.description.config);
   check_encoder(checkpoint);
-  model.plain_dtype = gpu                                ? resolve_gpu_dtype(section.dtype)
-                      : model.description.config.encoder ? at::kFloat
-                                                         : resolve_cpu_dtype(section.dtype);
+  model.plain_dtype = model.description.config.encoder ? at::kFloat
+                      : gpu                            ? resolve_gpu_dtype(section.dtype)
+                                                       : resolve_cpu_dtype(section.dtype);
   if (model.plain_dtype == at::kFloat8_e4m3fn) check_fp8(gpus, section.throughput_decoding);
   MAGISTER_CHECK(gpu || !section.cudnn_attention, ExitCode::kConfig,
                  "model.attention: cudnn on CPUs (cuDNN computes on GPUs alone); remove the key, or run on GPUs");

@@ -1,5 +1,5 @@
 """task: score with encoders, against transformers record by record without padding: BERT, DistilBERT, DeBERTa-v2, RoBERTa and XLM-RoBERTa with the
-tokenizers that their checkpoints have (WordPiece, Unigram, byte-level BPE); no bit depends on ranks, kills or the records beside; what is not computed is refused by name.
+tokenizers that their checkpoints have (WordPiece, Unigram, byte-level BPE), by CPUs' code and by that of GPUs on the host, and as reward models; no bit depends on ranks, kills or the records beside; what is not computed is refused by name.
 """
 import json
 import pathlib
@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 
+import h5py
 import numpy
 import torch
 import transformers
@@ -25,6 +26,15 @@ EXPERIMENT = tiny_world.EXPERIMENT.split("  - task:")[0].replace(", dtype: f32",
     max_length: 200
     unit_tokens: 256
 """
+ROLLOUTS = tiny_world.EXPERIMENT.split("  - task:")[0].replace("layout:", "seed: 3\nlayout:") + """  - task: rollout
+    dataset: {{path: {data}, key: id}}
+    max_prompt_length: 150
+    max_new_tokens: 6
+    cuts: 2
+    n: 2
+    temperature: 0.9
+"""
+ON_HOST = dict(MAGISTER_GPU_CODE_ON_HOST="1")
 SIZES = dict(vocab_size=300, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=200)
 DISTILBERT = dict(vocab_size=300, dim=48, hidden_dim=80, n_layers=3, n_heads=4, max_position_embeddings=256)
 DEBERTA = dict(SIZES, relative_attention=True, position_buckets=16, max_relative_positions=-1, share_att_key=True, pos_att_type=["p2c", "c2p"],
@@ -116,6 +126,55 @@ class Encoders(ScoreRuns):
         # Another number of records at once: the records beside change nothing.
         numpy.testing.assert_allclose(self.values("big", "deberta", 1, "tasks.0.unit_tokens=8192"), one, atol=1e-5)
 
+    def test_gpu_code(self):
+        """Every family as GPUs compute it, and no bit depends on ranks or the records beside."""
+        few = "tasks.0.dataset.limit=14"
+        for name, model in self.models.items():
+            ids = self.ids(name)[:14]
+            self.assertTrue(any(len(one) == 200 for one in ids))
+            got, want = self.values(f"gpu-{name}", name, 1, few, **ON_HOST), self.expected(model, ids)
+            difference = numpy.abs(got.reshape(want.shape) - want).max()
+            print(f"{name} by the GPU's code: largest difference {difference:.1e}, spread {want.std(0).min():.2f}")
+            self.assertLess(difference, 1e-5)
+            if name not in ("bert", "deberta"):
+                continue
+            first = self.world.sha256(f"gpu-{name}")
+            self.world.forget(f"gpu-{name}")
+            self.values(f"gpu-{name}", name, 2, few, **ON_HOST)
+            self.assertEqual(self.world.sha256(f"gpu-{name}"), first)
+            for tokens in (8192, 1):
+                changed = self.values(f"gpu-{name}-{tokens}", name, 1, few, f"tasks.0.unit_tokens={tokens}", **ON_HOST)
+                numpy.testing.assert_array_equal(changed, got)
+
+    def test_reward_model_beside_a_policy_on_gpus(self):
+        """It is whole beside every shard of the policy, and gives a text the same reward on one and on two of them."""
+        world = tiny_world.World(self.folder / "policy", records=4, text=ROLLOUTS, results=("rollouts.h5",))
+        world.data.write_text("".join(json.dumps({"id": str(i), "text": " ".join(tiny_world.WORDS[i:i + 4])}) + "\n" for i in range(4)))
+        policy, reader = Tokenizer.from_file(str(world.model / "tokenizer.json")), transformers.AutoTokenizer.from_pretrained(self.folder / "deberta")
+        reward = f"tasks.0.reward.model.path={self.folder / 'deberta'}"
+        rewards = {}
+        for shards in (1, 2):
+            done = world.run(f"rewards-{shards}", 0, reward, f"layout.shards_per_rank={shards}", **ON_HOST)
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+            with h5py.File(world.results(f"rewards-{shards}")) as file:
+                data, offset, ids = {key: file[f"rollout/{key}"][()] for key in file["rollout"]}, file["samples/offset"][()], file["tokens/id"][()]
+            texts = []
+            for r in range(len(offset) - 1):
+                prompt = ids[offset[r]:offset[r + 1]].tolist()
+                for cut, start in enumerate(data["cut"][r].reshape(-1)):
+                    for i in range(cut * 2, cut * 2 + 2):
+                        tokens = data["id"][r].reshape(4, -1)[i, :data["length"][r].reshape(-1)[i]]
+                        texts.append(policy.decode(prompt + data["roll_in_id"][r, :start].tolist() + tokens.tolist()))
+            self.assertGreater(len(texts), 8)
+            want = self.expected(self.models["deberta"], [reader(text)["input_ids"] for text in texts]).reshape(-1)
+            got = data["reward"].reshape(-1)
+            print(f"rewards beside {shards} shards: largest difference {numpy.abs(got - want).max():.1e}, spread {want.std():.2f}")
+            numpy.testing.assert_allclose(got, want, atol=1e-5)
+            rewards[shards] = dict(zip(texts, got, strict=True))
+        both = rewards[1].keys() & rewards[2].keys()
+        self.assertGreater(len(both), 4)
+        self.assertEqual([rewards[1][text] for text in both], [rewards[2][text] for text in both])
+
     def test_pairs_as_chats(self):
         """A question and its answer as DeBERTa's reward models read them: [CLS] question [SEP] answer [SEP], written by a template."""
         texts = [record["text"][:60] for record in self.records if record["text"]]
@@ -196,7 +255,9 @@ class Encoders(ScoreRuns):
         self.refused("shards", 78, ["family bert", "cannot be divided over 2 devices"], bert, "layout.shards_per_rank=2")
         self.refused("type", 78, ["model.dtype is bf16", "encoder"], bert, "model.dtype=bf16")
         self.refused("codes", 78, ["model.quantization is int8", "encoder"], bert, "model.quantization=int8")
-        self.refused("gpu", 78, ["an encoder is computed on CPUs alone"], bert, MAGISTER_GPU_CODE_ON_HOST="1")
+        self.refused("gpu-shards", 78, ["family bert", "cannot be divided over 2 devices"], bert, "layout.shards_per_rank=2", **ON_HOST)
+        self.refused("gpu-type", 78, ["model.dtype is bf16", "encoder"], bert, "model.dtype=bf16", **ON_HOST)
+        self.refused("gpu-nan", 65, ["not finite"], self.spoiled("bert", lambda _, weights: weights["classifier.bias"].fill_(float("nan"))), **ON_HOST)
         self.refused("nan", 65, ["the head"], self.spoiled("bert", lambda _, weights: weights["classifier.bias"].fill_(float("nan"))))
         self.refused("nan-layer", 65, ["layer 1"], self.spoiled("bert", lambda _, weights: weights["bert.encoder.layer.1.output.dense.bias"].fill_(float("inf"))))
         text = self.world.text

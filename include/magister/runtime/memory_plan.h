@@ -74,6 +74,9 @@ struct GroupModel {
   PassShape pass{};
   std::uint64_t pages = 0;
   std::optional<GpuDemand> gpu{};
+
+  // Shards in a group of tp_size devices. A second model that is an encoder is whole on each of them.
+  int shards_of(int tp_size) const { return config.encoder && !name.empty() ? 1 : tp_size; }
 };
 // Memory of each device of a group that holds all models, by part: the largest shard of each model, and once the parts
 // that they share.

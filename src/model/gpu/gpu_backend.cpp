@@ -10,11 +10,11 @@
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
-#include "magister/device/gpu.h"
 #include "magister/device/staged_upload.h"
 #include "magister/model/rope.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/gpu/altup_kernels.h"
+#include "model/gpu/gpu_encoder.h"
 #include "model/gpu/gpu_mxfp4.h"
 
 namespace magister {
@@ -24,11 +24,7 @@ namespace {
 
 std::shared_ptr<const GpuWeights> made(const ModelConfig& config, const ProcessGroup& group, at::ScalarType dtype,
                                        const Queue& queue, const std::function<void(GpuWeights&)>& fill) {
-  const std::shared_ptr<GpuWeights> weights(new GpuWeights(GpuWeights::empty(config, group, dtype, queue)),
-                                            [queue](const GpuWeights* unused) {
-                                              delete unused;
-                                              if (!queue.on_host()) release_idle_gpu_memory();
-                                            });
+  const auto weights = shared_on_device(GpuWeights::empty(config, group, dtype, queue), queue);
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   fill(*weights);
@@ -77,10 +73,6 @@ GpuBackend::GpuBackend(std::shared_ptr<const GpuWeights> weights, ProcessGroup& 
                queue,
                weights_->config.final_logit_softcapping,
                weights_->head.fixed.defined() ? std::make_shared<const FixedProduct>(weights_->head.fixed) : nullptr} {}
-
-GpuBackend::GivesMemoryBack::~GivesMemoryBack() {
-  if (!queue.on_host()) release_idle_gpu_memory();
-}
 
 at::Tensor GpuBackend::forward_reference(const PackedBatch&) {
   fail(ExitCode::kInternal, "the plain forward pass of a model on a GPU (only CPU models have one); report this");
@@ -136,7 +128,6 @@ std::uint64_t attention_numbers(const ModelConfig& config, const Partition& part
 }  // namespace
 
 std::string missing_on_gpus(const ModelConfig& config) {
-  if (config.encoder) return "an encoder";
   if (config.altup && config.altup->inputs > gpu::kMostStreams) return "AltUp with more than 4 vectors";
   return "";
 }
@@ -151,6 +142,7 @@ void check_gpu_computes(const ModelConfig& config) {
 
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                    std::int64_t sequence_tokens, at::ScalarType dtype) {
+  if (config.encoder) return gpu::gpu_encoder_bytes(config, num_tokens);
   const auto D = static_cast<std::uint64_t>(config.hidden_size);
   const std::uint64_t attention =
                           config.latent && config.latent->indexer ? 0

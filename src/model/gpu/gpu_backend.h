@@ -7,6 +7,7 @@
 #include <string>
 
 #include "magister/model/weights.h"
+#include "model/gpu/device_memory.h"
 #include "model/gpu/gpu_model.h"
 #include "model/model_backend.h"
 
@@ -62,13 +63,6 @@ class GpuBackend final : public ModelBackend {
   void use_fp8_cache() override { model_.use_fp8_cache(); }
 
  private:
-  // Destroyed last, when the allocator has the memory of weights and buffers back: the driver must have it for the next
-  // task.
-  struct GivesMemoryBack {  // NOLINT(cppcoreguidelines-special-member-functions): a member, never copied
-    Queue queue;
-    ~GivesMemoryBack();
-  };
-
   GivesMemoryBack at_the_end_;
   std::shared_ptr<const GpuWeights> weights_;
   GpuModel model_;

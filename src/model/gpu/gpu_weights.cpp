@@ -40,6 +40,9 @@ GpuWeights GpuWeights::empty(const ModelConfig& config, const ProcessGroup& grou
                              const Queue& queue) {
   MAGISTER_ASSERT(dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kFloat8_e4m3fn);
   check_gpu_computes(config);
+  MAGISTER_CHECK(!config.encoder, ExitCode::kConfig,
+                 "random weights of the encoder {} on a GPU (only those of decoders are made); choose a decoder",
+                 config.family);
   GpuWeights weights;
   weights.config = config;
   weights.partition = partition_for(config, group.tp_rank(), group.tp_size());

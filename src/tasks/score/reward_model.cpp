@@ -66,7 +66,7 @@ RewardModel::RewardModel(const ModelSection& section, const RewardedTexts& texts
 
 MemoryParts RewardModel::memory(int tp_size) const {
   if (!is_on_gpus()) return {{"reward model", 4 * model_.config().num_parameters()}};
-  return model_.memory(tp_size, {.tokens = std::max(kPassTokens, max_length_)}, 0);
+  return model_.memory(model_.config().encoder ? 1 : tp_size, {.tokens = std::max(kPassTokens, max_length_)}, 0);
 }
 
 SecondModel reward_model_of(const ModelSection& model, std::uint64_t max_length) {
@@ -109,7 +109,8 @@ void RewardModel::cut(std::vector<TokenId>& ids, const std::string& where) const
 
 Rewarder::Rewarder(const RewardModel& model, ProcessGroup& group, ThreadPool& pool, const LoadHook& hook)
     : source_(model),
-      model_(model.model_.load(group, pool, hook)),
+      alone_(model.model_.config().encoder ? make_single_process_group(group.device()) : nullptr),
+      model_(model.model_.load(alone_ ? *alone_ : group, pool, hook)),
       passes_(model_, [] { return fail_point("score.pass.memory"); }, 0) {
   passes_.limit(static_cast<std::int64_t>(kPassTokens));
 }

@@ -1,5 +1,6 @@
 // Rewards of generated texts by a reward model, a sequence classifier with one label in f32. It is in memory together
-// with the policy: divided over the policy's GPUs in the same way, or on the CPU of every rank that needs it.
+// with the policy: divided over the policy's GPUs in the same way, whole on each of them if it is an encoder, or on the
+// CPU of every rank that needs it.
 #pragma once
 
 #include <atomic>
@@ -35,17 +36,17 @@ struct RewardedTexts {
 
 class RewardModel {
  public:
-  // Opens and checks the model. gpu: that of the policy's shard; a model that GPUs do not support (an encoder) is on
-  // the CPU even so. texts.dataset, whose records are texts or chats, is kept by reference. Throws Error(kConfig) for a
-  // model that has not exactly one label, that has fewer positions than texts.max_length, or that has no chat template
-  // although records are chats. Collective over the world of the context.
+  // Opens and checks the model. gpu: that of the policy's shard; a model that GPUs do not support (missing_on_gpus) is
+  // on the CPU even so. texts.dataset, whose records are texts or chats, is kept by reference. Throws Error(kConfig)
+  // for a model that has not exactly one label, that has fewer positions than texts.max_length, or that has no chat
+  // template although records are chats. Collective over the world of the context.
   RewardModel(const ModelSection& model, const RewardedTexts& texts, const RunContext& context,
               const std::optional<gpu::Queue>& gpu = {});
 
   // The model; the names of its attributes begin with reward_.
   SideModel& side() { return model_; }
-  // True: all shards of a group compute it together, on the GPUs of the policy. False: each rank that needs it computes
-  // it alone on its CPU.
+  // True: all shards of a group compute it together, on the GPUs of the policy; an encoder each of them alone. False:
+  // each rank that needs it computes it alone on its CPU.
   bool is_on_gpus() const { return model_.model().gpu.has_value(); }
   // Memory of a device that also holds the policy, itemised.
   MemoryParts memory(int tp_size) const;
@@ -75,8 +76,8 @@ SecondModel reward_model_of(const ModelSection& model, std::uint64_t max_length)
 // A loaded reward model.
 class Rewarder {
  public:
-  // model, group and pool are kept by reference. A model that is not on GPUs needs a group of one shard. Collective
-  // over the group.
+  // model, group and pool are kept by reference. A model that is not on GPUs needs a group of one shard. An encoder is
+  // loaded whole by every shard, which gives each of them the same bits. Collective over the group.
   Rewarder(const RewardModel& model, ProcessGroup& group, ThreadPool& pool, const LoadHook& hook = {});
 
   // The score of the prompt (RewardModel::prompt_of) with each text, as task `score` computes it. Throws Error(kData)
@@ -87,6 +88,7 @@ class Rewarder {
 
  private:
   const RewardModel& source_;
+  std::unique_ptr<ProcessGroup> alone_;  // the group of an encoder
   Transformer model_;
   SequencePasses passes_;
 };
