@@ -17,8 +17,8 @@
 
 #include "parallel/check.h"
 #include "parallel/communicator_handle.h"
-#include "parallel/mpi_alone.h"
 #include "parallel/mpi_components.h"
+#include "parallel/mpi_variables.h"
 
 namespace magister {
 namespace {
@@ -92,7 +92,7 @@ void exit_after(Duration patience, int exit_code) {
 }  // namespace
 
 MpiSession::MpiSession(int* argc, char*** argv) {
-  const AloneWithoutDaemon alone;
+  const MpiVariables variables;
   int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
