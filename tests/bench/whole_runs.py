@@ -14,6 +14,25 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COPIES = 2
 
 
+MODEL = ".deps/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def children_of(process):
+    try:
+        return [int(child) for child in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except OSError:  # it has ended
+        return []
+
+
+def shared_memory_of(process):
+    """-> bytes of a process, of what it shares with others its part."""
+    try:
+        lines = pathlib.Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
 class Runs:
     def __init__(self, program, folder):
         self.program, self.folder = program, pathlib.Path(folder)
@@ -33,6 +52,24 @@ class Runs:
         events = [json.loads(line) for line in (self.folder / name / "run.jsonl").read_text().splitlines()]
         event = [event for event in events if event["event"] == "phases"][-1]
         return seconds, event, {phase["phase"]: phase["max"] for phase in event["phases"]}
+
+    def most_memory(self, name, ranks, *settings):
+        """-> the most bytes that the ranks have together; what they share counts once (Pss of smaps_rollup, fifty times a second)."""
+        command = ["mpirun", "--bind-to", "none", "--oversubscribe", "-np", str(ranks), str(self.program), "run", "configs/quickstart.yaml",
+                   f"name={name}", f"output.directory={self.folder}", *settings]
+        most = 0
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT, env=self.environment) as run:
+            while run.poll() is None:
+                most = max(most, sum(shared_memory_of(child) for child in children_of(run.pid)))
+                time.sleep(0.02)
+        if run.returncode != 0:
+            raise RuntimeError(f"{command}: {run.returncode}")
+        return most
+
+    def weight_bytes(self):
+        command = [str(self.program), "bench", "prefill", str(ROOT / MODEL), "--dtype", "f32", "--tokens", "16", "--repeats", "1", "--json"]
+        output = subprocess.run(command, check=True, capture_output=True, text=True, env=self.environment).stdout
+        return json.loads(output.splitlines()[-1])["weight_bytes"]
 
     def many_texts(self):
         path = self.folder / "texts.jsonl"
@@ -64,7 +101,7 @@ class Runs:
         task = {"task": "judge", "dataset": {"path": str(data)}, "mode": "reference", "label": "label", "low_mass": 0, **keys}
         experiment = self.folder / f"{name}.yaml"
         experiment.write_text(json.dumps({"name": name, "output": {"directory": str(self.folder)}, "layout": {"devices": "cpu"}, "tasks": [task],
-                                          "model": {"path": str(ROOT / ".deps/models/SmolLM2-135M-Instruct.Q4_1.gguf"), "dtype": "f32"}}))
+                                          "model": {"path": str(ROOT / MODEL), "dtype": "f32"}}))
         command = ["taskset", "-c", str(self.cores[0]), str(self.program), "run", str(experiment)]
         subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env=self.environment)
         events = [json.loads(line) for line in (self.folder / name / "run.jsonl").read_text().splitlines()]
@@ -95,6 +132,7 @@ def spread(values):
 RANKS = "two ranks on two cores over one rank on one: tokens/s"
 WRITING = "wall time of a run over its computing alone (reading, writing, committing included)"
 START = "seconds of a whole command for one short record (MPI, model, self-test, one unit)"
+MEMORY = "two ranks on one host: their memory together over the weights' bytes"
 JUDGE = "judge by one prefill over decoding: records/s"
 RESUME = "seconds to resume a run of 1,000,000 samples (model and data hashed anew)"
 
@@ -115,7 +153,13 @@ def rank_lines(runs, rounds):
 
 
 def start_lines(runs, rounds):
-    return [(START, None, None, spread([runs.run(f"start-{index}", 1, "tasks.0.dataset.limit=1")[0] for index in range(rounds)]))]
+    return [(START, 1.0, 0.6, spread([runs.run(f"start-{index}", 1, "tasks.0.dataset.limit=1")[0] for index in range(rounds)]))]
+
+
+def memory_lines(runs, rounds):
+    weights = runs.weight_bytes()
+    most = [runs.most_memory(f"memory-{index}", 2, "tasks.0.dataset.limit=20") / weights for index in range(rounds)]
+    return [(MEMORY, 1.5, 1.3, spread(most))]
 
 
 def resume_lines(runs, rounds):
@@ -132,7 +176,7 @@ def resume_lines(runs, rounds):
     return [(RESUME, 2.0, None, spread(seconds))]
 
 
-PARTS = [([RANKS, WRITING], rank_lines), ([START], start_lines), ([JUDGE], judge_ratios), ([RESUME], resume_lines)]
+PARTS = [([RANKS, WRITING], rank_lines), ([START], start_lines), ([MEMORY], memory_lines), ([JUDGE], judge_ratios), ([RESUME], resume_lines)]
 
 
 def measure(program, rounds):

@@ -2,7 +2,6 @@
 #include "app/bench/bench.h"
 
 #include <ATen/ATen.h>
-#include <sys/resource.h>
 
 #include <chrono>
 #include <functional>
@@ -21,16 +20,11 @@
 #include "magister/model/transformer.h"
 #include "magister/parallel/process_group.h"
 #include "magister/parallel/thread_pool.h"
+#include "magister/run/peak_memory.h"
 
 namespace magister {
 
 namespace {
-
-std::uint64_t peak_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
-}
 
 nlohmann::ordered_json bench_sgemm(const BenchOptions& options) {
   constexpr std::int64_t n = 2048;
@@ -184,7 +178,8 @@ std::string run_bench(const BenchOptions& options) {
   result["threads"] = options.threads;
   result["cpu_kernels"] = cpu_kernels().name;
   result["cpu_features"] = cpu_features();
-  result["peak_bytes"] = peak_bytes();
+  // Not of getrusage(2), which counts the process that was forked for this one, too: Python with its libraries.
+  result["peak_bytes"] = peak_memory({}).host_bytes;
   if (options.json) return result.dump();
   if (options.what == "layer") return layer_table(result);
   std::string line;
