@@ -88,7 +88,7 @@ std::unique_ptr<ModelBackend> cpu_backend(const ModelDescription& description, c
   const int tp_rank = group.tp_rank(), tp_size = group.tp_size();
   const auto load = [&] {
     const auto weights = std::make_shared<const CpuWeights>(
-        load_cpu_weights(description, file, tp_rank, tp_size, dtype, quantization, pool, hook));
+        load_cpu_weights(description, file, tp_rank, tp_size, dtype, quantization, pool, hook, kept.host_copy));
     return StoredWeights{weights, weights->num_bytes};
   };
   const std::string shard =

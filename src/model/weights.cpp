@@ -101,10 +101,13 @@ at::Tensor WeightSource::load_vector(const std::string& name, IndexRange range) 
   return out_N;
 }
 
+std::int64_t WeightSource::even_part(std::int64_t N) const {
+  const std::int64_t threads = pool_ == nullptr ? 1 : pool_->num_threads();
+  return threads == 1 ? N : N / (4 * threads) + 64;
+}
+
 std::int64_t WeightSource::rows_of_part(const at::Tensor& out_NK, bool is_sent) const {
-  const std::int64_t threads = pool_ == nullptr ? 1 : pool_->num_threads(), N = out_NK.size(0);
-  const std::int64_t even = threads == 1 ? N : N / (4 * threads) + 64;
-  if (!is_sent) return even;
+  if (!is_sent) return even_part(out_NK.size(0));
   const auto row_bytes = out_NK.size(1) * static_cast<std::int64_t>(out_NK.element_size());
   return std::max<std::int64_t>(1, upload_->block_bytes() / std::max<std::int64_t>(row_bytes, 1));
 }
@@ -250,6 +253,7 @@ void WeightSource::read_blocks(const std::vector<RowBlock>& blocks, IndexRange c
 Linear WeightSource::load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns,
                                   std::uint64_t width) {
   if (before_product_) before_product_();
+  if (!quantization_.on() && packs_) return load_packed(blocks, N, columns);
   if (!quantization_.on()) {
     Linear out{allocate_table({N, size_of(columns)}), {}};
     read_blocks(blocks, columns, out.weight_NK, upload_ != nullptr);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -50,10 +51,23 @@ FileDescriptor opened_file(const Place& place, std::size_t num_bytes) {
   return file;
 }
 
+// Begins at a border of huge pages, so that ranks can have the file's huge pages as such.
 std::byte* mapped(int file, std::size_t num_bytes) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20, kPage = 4096;
   if (file < 0) return nullptr;
-  void* const data = ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+  const std::size_t size = (num_bytes + kPage - 1) / kPage * kPage, all = size + kHugePage;
+  void* const reserved = ::mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(reserved);
+  const std::size_t before = (kHugePage - reinterpret_cast<std::uintptr_t>(begin) % kHugePage) % kHugePage;
+  void* const data = ::mmap(begin + before, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+  if (data == MAP_FAILED) {
+    ::munmap(reserved, all);
+    return nullptr;
+  }
+  if (before > 0) ::munmap(begin, before);
+  ::munmap(begin + before + size, kHugePage - before);
+  return static_cast<std::byte*>(data);
 }
 
 }  // namespace

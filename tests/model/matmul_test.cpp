@@ -9,6 +9,7 @@
 
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/cpu/panel_memory.h"
+#include "magister/model/cpu/panels.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/these_kernels.h"
 
@@ -50,6 +51,21 @@ TEST_P(CpuProducts, EqualsAtenInDouble) {
   EXPECT_LE((product(x_MK_, packed()) - exact_MN).abs().max().item<double>(), tolerance);
   EXPECT_TRUE(at::equal(packed().plain_weight(), weight_NK_));
   EXPECT_EQ(packed().pairs, weight_NK_.scalar_type() == at::kBFloat16 && cpu_kernels().multiply_bf16 != nullptr);
+}
+
+// As a file is read: in parts that begin and end anywhere, into memory that held something else.
+TEST_P(CpuProducts, RowsInPartsGiveTheSamePanels) {
+  const std::int64_t N = weight_NK_.size(0);
+  Linear linear = empty_packed(N, weight_NK_.size(1), weight_NK_.scalar_type());
+  linear.panels_PKW.fill_(-7);
+  clear_padding(linear);
+  for (std::int64_t first = 0, part = 1; first < N; part = part * 2 % 101) {
+    const std::int64_t rows = std::min(part, N - first);
+    pack_rows(weight_NK_.narrow(0, first, rows), first, linear);
+    first += rows;
+  }
+  EXPECT_TRUE(at::equal(linear.plain_weight(), weight_NK_));
+  EXPECT_TRUE(at::equal(linear.panels_PKW, packed().panels_PKW)) << "with zeros after the last output";
 }
 
 // As one tile after the other, with the outputs over a pool's threads, and with a bias.

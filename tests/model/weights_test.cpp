@@ -148,6 +148,35 @@ TEST_P(Weights, ThreadsAndBlocksChangeNoBit) {
   }
 }
 
+// Read in parts into panels: the numbers of the plain weights.
+TEST_P(Weights, PackedProductsAreThePlainOnes) {
+  ThreadPool pool(3);
+  const ModelConfig& config = description_.config;
+  for (const int size : working_tp_sizes(config, 3)) {
+    for (ThreadPool* const threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
+      const Partition part = partition_for(config, size - 1, size);
+      WeightSource plain(file_, description_, part, size - 1, at::kFloat),
+          source(file_, description_, part, size - 1, at::kFloat, {}, threads);
+      source.pack_products(nullptr);
+      const auto expect_equal = [](const Linear& packed, const Linear& of) {
+        ASSERT_TRUE(packed.is_packed());
+        EXPECT_TRUE(at::equal(packed.plain_weight(), of.weight_NK));
+        EXPECT_EQ(packed.bias_N.defined(), of.bias_N.defined());
+      };
+      const at::Tensor embeddings = plain.load_embeddings();
+      expect_equal(source.load_packed_embeddings(), {embeddings, {}});
+      if (!config.tie_word_embeddings) expect_equal(source.load_packed_lm_head(), {plain.load_lm_head(embeddings), {}});
+      for (std::int64_t i = 0; i < 2; ++i) {
+        expect_equal(source.load_qkv_proj(i), plain.load_qkv_proj(i));
+        expect_equal(source.load_gate_up_proj(i), plain.load_gate_up_proj(i));
+        expect_equal(source.load_o_proj(i), plain.load_o_proj(i));
+        expect_equal(source.load_down_proj(i), plain.load_down_proj(i));
+      }
+      EXPECT_EQ(source.loaded_bytes(), plain.loaded_bytes());
+    }
+  }
+}
+
 // Whoever fills a block may fail: the block is there again.
 TEST(StagedUpload, GoesOnAfterAnError) {
   StagedUpload upload(at::kCPU, 1, 64);

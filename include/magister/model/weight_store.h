@@ -21,6 +21,8 @@ struct StoredWeights {
   int device = -1;  // CUDA runtime index of a GPU; -1: host memory
 };
 
+class HostCopy;
+
 class WeightStore {
  public:
   // Frees the weights of all checkpoints but these. It is called before other weights are loaded, because memory may
@@ -56,6 +58,7 @@ class WeightStore {
 struct KeptWeights {
   WeightStore* store = nullptr;
   std::string checkpoint;
+  std::shared_ptr<HostCopy> host_copy{};  // into which the ranks of a host load together; nullptr: each for itself
 
   bool is_cached() const { return store != nullptr && store->has(checkpoint); }
   // See WeightStore::get(). Weights: the type that belongs to `shard`.

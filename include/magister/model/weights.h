@@ -1,7 +1,8 @@
 // WeightSource: reads one shard's slices of a model's weights from the file directly into their final tensors.
 // Quantised and 16-bit storage is converted while reading. Memory in addition to the weights: for tensors stored as
-// rotary pairs or transposed, a copy of the rows that a thread reads; and where a QuantScheme makes codes, one linear
-// layer in f32, with the columns that o_proj and down_proj read beyond their slice.
+// rotary pairs or transposed, a copy of the rows that a thread reads; for packed weights, a part of the rows a thread,
+// mostly of 256 KiB; and where a QuantScheme makes codes, one linear layer in f32, with the columns that o_proj and
+// down_proj read beyond their slice.
 // Legend: D hidden, E head_dim, h and k this shard's query and KV heads, f its MLP columns, v its vocabulary rows.
 #pragma once
 
@@ -9,9 +10,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "magister/io/checkpoint/tensor_file.h"
@@ -21,6 +24,7 @@
 
 namespace magister {
 
+class HostCopy;
 class StagedUpload;
 class ThreadPool;
 struct RowBlock;  // src/model/cpu/kept_codes.h
@@ -61,12 +65,22 @@ class WeightSource {
   // From now on, tables and products that are not quantised are stored on upload's device, contiguous. Codes and
   // everything else stay on the CPU. `upload` is kept by reference.
   void send_to(StagedUpload& upload) { upload_ = &upload; }
+  // From now on, products that are not quantised are packed for CPUs: rows are read in small parts directly into
+  // panels. `copy`: that of the ranks of this host, which fill it together, or nullptr; its wait() follows the last
+  // load.
+  void pack_products(std::shared_ptr<HostCopy> copy) {
+    packs_ = true;
+    copy_ = std::move(copy);
+  }
   // Copies a contiguous CPU tensor to that device, with the pool's threads.
   at::Tensor sent(const at::Tensor& host);
 
   at::Tensor load_embeddings();  // [v, D]
   // [v, D]; the embeddings themselves when tied. A classifier's head has all labels.
   at::Tensor load_lm_head(const at::Tensor& embeddings_vD);
+  // The same packed; requires pack_products(), and a head of its own.
+  Linear load_packed_embeddings();
+  Linear load_packed_lm_head();
   at::Tensor load_lm_head_bias();  // [v] f32; undefined where the model has none
   // [positions, D] in `dtype` on tp_rank 0, which adds them to its part of the embeddings before the sum over shards.
   // Undefined on other ranks, and where the model has none.
@@ -147,10 +161,14 @@ class WeightSource {
   at::Tensor load_table(const std::string& name, IndexRange rows, std::int64_t width);
   // [N, columns] from blocks that cover all N rows. width: columns of the unsharded tensors. Without a bias.
   Linear load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns, std::uint64_t width);
+  // The same in panels.
+  Linear load_packed(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns);
   void read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out);
   // is_sent: out_NK is on send_to()'s device.
   void read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK, bool is_sent);
   void read_block(const RowBlock& block, IndexRange columns, const at::Tensor& out_RK);
+  // The rows of a part if the threads divide N rows.
+  std::int64_t even_part(std::int64_t N) const;
   // The largest number of rows that one thread reads at once.
   std::int64_t rows_of_part(const at::Tensor& out_NK, bool is_sent) const;
   Linear load_latent_proj(std::int64_t layer);
@@ -195,6 +213,8 @@ class WeightSource {
   QuantScheme quantization_;
   ThreadPool* pool_;
   StagedUpload* upload_ = nullptr;
+  bool packs_ = false;
+  std::shared_ptr<HostCopy> copy_;
   LoadHook before_product_;
   mutable std::mutex mutex_;  // guards the two below
   std::set<std::string> used_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "magister/model/cpu/panel_memory.h"
+#include "magister/model/host_copy.h"
 #include "magister/model/rope.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
@@ -28,7 +29,6 @@ ExpertsWeights load_experts(WeightSource& source, std::int64_t layer, const Laye
     out.router_norms.input_D = scale_D / std::sqrt(static_cast<double>(shape.hidden_size));
   LayerShape of_expert = shape;
   of_expert.mlp = shape.expert_mlp;
-  const PanelBlocks shared_blocks;
   for (std::int64_t x = 0; x < shape.num_experts; ++x) {
     if (x == shape.num_experts - shape.num_shared_experts) of_expert.mlp = shape.shared_mlp;
     FeedForwardWeights expert{{}, pack(source.load_expert_gate_up_proj(layer, x), &pool), {}};
@@ -159,18 +159,21 @@ void find_kinds(CpuWeights& weights) {
 
 CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
                             at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool,
-                            const LoadHook& hook) {
+                            const LoadHook& hook, std::shared_ptr<HostCopy> shared) {
   CpuWeights layers;
   layers.config = description.config;
   layers.partition = partition_for(description.config, tp_rank, tp_size);
+  const std::uint64_t num_bytes = weight_bytes(description, file, dtype, tp_rank, tp_size, quantization);
+  if (shared != nullptr && !shared->begin()) shared = nullptr;
+  const PanelBlocks blocks(num_bytes);
   WeightSource source(file, description, layers.partition, tp_rank, dtype, quantization, &pool, hook);
-  layers.embedding = {source.load_embeddings(), {}};
+  source.pack_products(shared);
+  const bool tied = description.names.lm_head.empty();
+  layers.embedding = tied ? source.load_packed_embeddings() : Linear{source.load_embeddings(), {}};
   layers.positions = {source.load_positions(), {}};
   layers.embedding_norm = source.load_embedding_norm();
   layers.per_layer = load_per_layer(source, layers.config, layers.partition, dtype, pool);
   layers.altup_ends = load_altup_ends(source, pool);
-  const bool tied = description.names.lm_head.empty();
-  if (tied) layers.embedding = pack(layers.embedding, &pool);
   for (std::int64_t i = 0; i < description.config.num_hidden_layers; ++i) {
     const LayerShape shape = shape_of(description.config, layers.partition, i);
     AttentionWeights attention{source.load_attention_norms(i), pack(source.load_qkv_proj(i), &pool), {}, {}, {}};
@@ -204,13 +207,14 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   }
   find_kinds(layers);
   layers.norm = source.load_norm();
-  layers.lm_head = {tied ? layers.embedding : pack({source.load_lm_head(layers.embedding.weight_NK), {}}, &pool),
+  layers.lm_head = {tied ? layers.embedding : source.load_packed_lm_head(),
                     layers.partition.head_rows(description.config),
                     description.config.head_outputs(),
                     {},
                     description.config.final_logit_softcapping};
   layers.lm_head.projection.bias_N = source.load_lm_head_bias();
   source.verify_all_used();
+  if (shared != nullptr) shared->wait(hook);
   layers.num_bytes = source.loaded_bytes();
   return layers;
 }

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <vector>
 
 #include "magister/model/model_config.h"
@@ -44,9 +45,10 @@ struct CpuWeights {
   float embedding_scale() const { return embedding_multiplier(config, embedding.dtype()); }
 };
 
-// dtype and quantization: see Transformer. Local (reads files only).
+// dtype and quantization: see Transformer. shared: the copy of this shard that the ranks of the host have together, or
+// nullptr. Local (reads files only); with `shared` it waits for what other ranks read.
 CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFile& file, int tp_rank, int tp_size,
                             at::ScalarType dtype, const QuantScheme& quantization, ThreadPool& pool,
-                            const LoadHook& hook);
+                            const LoadHook& hook, std::shared_ptr<HostCopy> shared = nullptr);
 
 }  // namespace magister

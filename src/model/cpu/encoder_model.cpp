@@ -8,6 +8,7 @@
 
 #include "magister/core/error.h"
 #include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/cpu/panel_memory.h"
 #include "magister/model/plain_activation.h"
 #include "model/cpu/layer_buffers.h"
 #include "model/self_test.h"
@@ -29,6 +30,8 @@ void for_tiles(ThreadPool& pool, std::int64_t rows, const Body& body) {
 EncoderWeights load_cpu_encoder(const ModelDescription& description, const TensorFile& file, ThreadPool& pool,
                                 const LoadHook& hook) {
   WeightSource source(file, description, partition_for(description.config, 0, 1), 0, at::kFloat, {}, &pool, hook);
+  const PanelBlocks blocks;
+  source.pack_products(nullptr);
   return load_encoder_weights(
       source, description, [](const at::Tensor& tensor) { return tensor; },
       [&](Linear plain) { return pack(std::move(plain), &pool); });

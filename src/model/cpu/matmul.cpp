@@ -12,7 +12,7 @@
 
 #include "magister/core/error.h"
 #include "magister/model/cpu/cpu_kernels.h"
-#include "magister/model/cpu/panel_memory.h"
+#include "magister/model/cpu/panels.h"
 #include "magister/parallel/thread_pool.h"
 
 // The BLAS inside libtorch_cpu (MKL, 32-bit integers). ATen does not export its wrapper.
@@ -150,8 +150,6 @@ void linear_tile_pairs(const float* x, std::int64_t x_stride, std::int64_t rows,
                                last - first, accumulate});
 }
 
-constexpr std::int64_t kPairDepth = Linear::kPairDepth;
-
 // Returns [K, 48] from a panel of pairs [Kp / 2, 96].
 at::Tensor unpaired(const at::Tensor& panel_HW, std::int64_t k) {
   return panel_HW.view({-1, kPanel, 2}).transpose(1, 2).reshape({-1, kPanel}).narrow(0, 0, k);
@@ -215,39 +213,15 @@ void Linear::copy_row(std::int64_t n, float* out) const {
   });
 }
 
-namespace {
-
-Linear pack_pairs(const Linear& plain, ThreadPool* pool) {
-  const at::Tensor& weight_NK = plain.weight_NK;
-  const std::int64_t n = weight_NK.size(0), k = weight_NK.size(1), panels = (n + kPanel - 1) / kPanel;
-  const std::int64_t filled = (k + kPairDepth - 1) / kPairDepth * kPairDepth;
-  Linear packed{{}, plain.bias_N, empty_panels({panels, filled / 2, 2 * kPanel}, at::kBFloat16), n};
-  packed.num_inputs = k;
-  packed.pairs = true;
-  on_threads(pool, panels, [&](std::int64_t p) {
-    const std::int64_t columns = std::min(kPanel, n - p * kPanel);
-    at::Tensor panel_KW = at::zeros({filled, kPanel}, weight_NK.options());
-    panel_KW.narrow(0, 0, k).narrow(1, 0, columns).copy_(weight_NK.narrow(0, p * kPanel, columns).t());
-    packed.panels_PKW.select(0, p)
-        .view({filled / 2, kPanel, 2})
-        .copy_(panel_KW.view({filled / 2, 2, kPanel}).transpose(1, 2));
-  });
-  return packed;
-}
-
-}  // namespace
-
 Linear pack(Linear plain, ThreadPool* pool) {
   if (plain.is_packed()) return plain;
-  if (plain.dtype() == at::kBFloat16 && cpu_prefers_bf16()) return pack_pairs(plain, pool);
   const at::Tensor& weight_NK = plain.weight_NK;
-  const std::int64_t n = weight_NK.size(0), k = weight_NK.size(1), panels = (n + kPanel - 1) / kPanel;
-  Linear packed{{}, plain.bias_N, empty_panels({panels, k, kPanel}, weight_NK.scalar_type()), n};
-  on_threads(pool, panels, [&](std::int64_t p) {
-    const std::int64_t columns = std::min(kPanel, n - p * kPanel);
-    at::Tensor panel_KW = packed.panels_PKW.select(0, p);
-    if (columns < kPanel) panel_KW.zero_();
-    panel_KW.narrow(1, 0, columns).copy_(weight_NK.narrow(0, p * kPanel, columns).t());
+  const std::int64_t n = weight_NK.size(0);
+  Linear packed = empty_packed(n, weight_NK.size(1), weight_NK.scalar_type());
+  packed.bias_N = plain.bias_N;
+  clear_padding(packed);
+  on_threads(pool, (n + kPanel - 1) / kPanel, [&](std::int64_t p) {
+    pack_rows(weight_NK.narrow(0, p * kPanel, std::min(kPanel, n - p * kPanel)), p * kPanel, packed);
   });
   return packed;
 }

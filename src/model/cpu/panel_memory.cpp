@@ -9,11 +9,12 @@
 #include <utility>
 
 #include "magister/core/huge_pages.h"
+#include "magister/model/host_copy.h"
 
 namespace magister {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{64} << 20, kHugePage = std::size_t{2} << 20, kCacheLine = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20, kCacheLine = 64;
 
 thread_local PanelBlocks* blocks = nullptr;
 
@@ -28,15 +29,22 @@ at::Tensor empty_panels(at::IntArrayRef sizes, at::ScalarType type) {
   return tensor;
 }
 
-PanelBlocks::PanelBlocks() : outer_(std::exchange(blocks, this)) {}
+PanelBlocks::PanelBlocks(std::size_t block_bytes) : outer_(std::exchange(blocks, this)), block_bytes_(block_bytes) {}
+
+PanelBlocks::PanelBlocks(std::shared_ptr<HostCopy> shared)
+    : outer_(std::exchange(blocks, this)), block_bytes_(kBlockBytes), shared_(std::move(shared)), only_shares_(true) {}
 
 PanelBlocks::~PanelBlocks() { blocks = outer_; }
 
 at::Tensor PanelBlocks::cut(at::IntArrayRef sizes, at::ScalarType type) {
   const std::size_t bytes =
       rounded_up(static_cast<std::size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type), kCacheLine);
+  std::byte* const of_host = shared_ != nullptr ? shared_->cut(bytes) : nullptr;
+  gave_shared_ = of_host != nullptr;
+  if (gave_shared_) return at::from_blob(of_host, sizes, [shared = shared_](void*) {}, at::TensorOptions().dtype(type));
+  if (only_shares_ && outer_ != nullptr) return outer_->cut(sizes, type);
   if (bytes > size_ - used_) {
-    size_ = rounded_up(std::max(bytes, kBlockBytes), kHugePage);
+    size_ = rounded_up(std::max(bytes, block_bytes_), kHugePage);
     used_ = 0;
     block_.reset(static_cast<std::byte*>(std::aligned_alloc(kHugePage, size_)),
                  [](std::byte* data) { std::free(data); });

@@ -1,4 +1,5 @@
-// Panels of f32 and bf16 matrices, made with 8 x 8 transposes in AVX registers; see panels.h.
+// Panels made with 8 x 8 transposes of 32-bit numbers in AVX registers; see panels.h. A pair of two bf16 inputs of an
+// output has the size of an f32 number.
 #include "magister/model/cpu/panels.h"
 
 #include <ATen/ATen.h>
@@ -9,6 +10,7 @@
 
 #include "magister/core/error.h"
 #include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/cpu/panel_memory.h"
 
 namespace magister {
 namespace {
@@ -55,11 +57,66 @@ void check_matrix(const at::Tensor& matrix) {
                   (matrix.size(1) <= 1 || matrix.stride(1) == 1));
 }
 
+std::int64_t filled_pairs(std::int64_t k) {
+  return (k + Linear::kPairDepth - 1) / Linear::kPairDepth * Linear::kPairDepth;
+}
+
+// Writes rows of the weight as outputs [column, column + rows) of one panel.
+void pack_into_panel(const at::Tensor& rows_RK, const Linear& packed, at::Tensor panel_KW, std::int64_t column) {
+  const std::int64_t rows = rows_RK.size(0), k = rows_RK.size(1);
+  if (packed.pairs && (k % 2 != 0 || rows_RK.stride(0) % 2 != 0)) {
+    at::Tensor even_RK = at::zeros({rows, k + k % 2}, rows_RK.options());
+    even_RK.narrow(1, 0, k).copy_(rows_RK);
+    return pack_into_panel(even_RK, packed, std::move(panel_KW), column);
+  }
+  const bool wide = rows_RK.scalar_type() == at::kFloat;
+  if (!wide && !packed.pairs) {
+    panel_KW.narrow(1, column, rows).copy_(rows_RK.t());
+    return;
+  }
+  const std::int64_t numbers = wide ? 1 : 2;  // in 32 bits
+  turn(static_cast<const float*>(rows_RK.const_data_ptr()), rows, k / numbers, rows_RK.stride(0) / numbers,
+       static_cast<float*>(panel_KW.data_ptr()) + column, kPanelWidth);
+}
+
 Linear empty_linear(std::int64_t n, std::int64_t k) {
   return {{}, {}, at::empty({(n + kPanelWidth - 1) / kPanelWidth, k, kPanelWidth}, at::kFloat), n};
 }
 
 }  // namespace
+
+Linear empty_packed(std::int64_t N, std::int64_t K, at::ScalarType dtype) {
+  const std::int64_t panels = (N + kPanelWidth - 1) / kPanelWidth;
+  Linear out;
+  out.num_outputs = N;
+  out.pairs = dtype == at::kBFloat16 && cpu_prefers_bf16();
+  if (out.pairs) {
+    out.num_inputs = K;
+    out.panels_PKW = empty_panels({panels, filled_pairs(K) / 2, 2 * kPanelWidth}, dtype);
+  } else {
+    out.panels_PKW = empty_panels({panels, K, kPanelWidth}, dtype);
+  }
+  return out;
+}
+
+void clear_padding(Linear& packed) {
+  at::Tensor& panels_PKW = packed.panels_PKW;
+  if (packed.num_outputs % kPanelWidth != 0) panels_PKW.select(0, panels_PKW.size(0) - 1).zero_();
+  if (!packed.pairs) return;
+  const std::int64_t whole = (packed.num_inputs + 1) / 2, filled = panels_PKW.size(1);
+  if (whole < filled) panels_PKW.narrow(1, whole, filled - whole).zero_();
+}
+
+void pack_rows(const at::Tensor& rows_RK, std::int64_t first, Linear& packed) {
+  MAGISTER_ASSERT(rows_RK.dim() == 2 && rows_RK.size(1) == packed.in_features() && rows_RK.is_cpu() &&
+                  rows_RK.scalar_type() == packed.dtype() && (rows_RK.size(1) <= 1 || rows_RK.stride(1) == 1));
+  for (std::int64_t row = 0; row < rows_RK.size(0);) {
+    const std::int64_t output = first + row, column = output % kPanelWidth,
+                       count = std::min(kPanelWidth - column, rows_RK.size(0) - row);
+    pack_into_panel(rows_RK.narrow(0, row, count), packed, packed.panels_PKW.select(0, output / kPanelWidth), column);
+    row += count;
+  }
+}
 
 Linear panels_of_weight(const at::Tensor& weight_NK) {
   check_matrix(weight_NK);
@@ -91,11 +148,10 @@ Linear panels_of_rows(const at::Tensor& rows_KN) {
   return out;
 }
 
-// A pair of two bf16 inputs of an output has the size of an f32 number, so the f32 code can transpose pairs.
 Linear bf16_panels_of_weight(const at::Tensor& weight_NK) {
   const std::int64_t n = weight_NK.size(0), k = weight_NK.size(1);
   if (!cpu_prefers_bf16()) return panels_of_weight(weight_NK.to(at::kBFloat16).to(at::kFloat));
-  const std::int64_t filled = (k + Linear::kPairDepth - 1) / Linear::kPairDepth * Linear::kPairDepth;
+  const std::int64_t filled = filled_pairs(k);
   const at::Tensor rounded_NK = at::empty({n, filled}, at::kBFloat16);
   rounded_NK.narrow(1, 0, k).copy_(weight_NK);
   rounded_NK.narrow(1, k, filled - k).zero_();

@@ -1,5 +1,6 @@
-// Panels for linear_tile() of f32 matrices that are multiplied once, as training does with weights that change at every
-// step. They are made at the speed of memory, in blocks of 8 x 8 that are transposed in registers. One thread.
+// Panels for linear_tile(): of weights that are loaded row by row, and of f32 matrices that are multiplied once, as
+// training does with weights that change at every step. They are made at the speed of memory, in blocks of 8 x 8 that
+// are transposed in registers. One thread.
 // Shapes: M, N, K as in matmul.h.
 #pragma once
 
@@ -8,6 +9,14 @@
 #include "magister/model/cpu/matmul.h"
 
 namespace magister {
+
+// Panels of a weight [N, K] in `dtype` (f32, bf16, f16), as pack() makes them, in memory of empty_panels(), not written
+// yet. clear_padding() writes zeros to the panels that have padding, and then pack_rows() the weight.
+Linear empty_packed(std::int64_t N, std::int64_t K, at::ScalarType dtype);
+void clear_padding(Linear& packed);
+// Writes rows [first, first + R) of the weight. rows_RK: in the weight's dtype, rows contiguous. Threads may write
+// different rows at the same time.
+void pack_rows(const at::Tensor& rows_RK, std::int64_t first, Linear& packed);
 
 // For x * weight_NK^T; pack() gives the same panels. f32, rows contiguous.
 Linear panels_of_weight(const at::Tensor& weight_NK);

@@ -1,0 +1,63 @@
+// Weights read directly into panels. A weight that was read whole and then packed was in memory twice, and the buffers
+// between the panels left holes: a fifth of a small model's memory.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "magister/core/error.h"
+#include "magister/model/cpu/panel_memory.h"
+#include "magister/model/cpu/panels.h"
+#include "magister/model/host_copy.h"
+#include "magister/model/weights.h"
+#include "magister/parallel/thread_pool.h"
+#include "model/cpu/kept_codes.h"
+
+namespace magister {
+Linear WeightSource::load_packed_embeddings() {
+  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
+  return load_packed({{description_.names.embed_tokens, partition_.vocab}},
+                     static_cast<std::int64_t>(partition_.vocab.size()), {0, D});
+}
+
+Linear WeightSource::load_packed_lm_head() {
+  const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
+  const IndexRange rows = partition_.head_rows(description_.config);
+  return load_packed({{description_.names.lm_head, rows}}, static_cast<std::int64_t>(rows.size()), {0, D});
+}
+
+Linear WeightSource::load_packed(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns) {
+  constexpr std::int64_t kPartBytes = 256 << 10;  // stays in the cache between reading and packing
+  MAGISTER_ASSERT(packs_);
+  const auto K = static_cast<std::int64_t>(columns.size());
+  const auto options = at::TensorOptions().dtype(dtype_);
+  const PanelBlocks of_host(copy_);
+  Linear out = empty_packed(N, K, dtype_);
+  const auto row_bytes = K * static_cast<std::int64_t>(options.dtype().itemsize());
+  {
+    const std::lock_guard lock(mutex_);
+    loaded_bytes_ += static_cast<std::uint64_t>(N * row_bytes);
+    for (const RowBlock& block : blocks) used_.insert(block.tensor);
+  }
+  // A part of a transposed tensor, or of codes that are packed along the outputs, reads all of it: there are few.
+  const bool is_read_whole = file_.dequantizes() || blocks.front().transposed;
+  const std::int64_t even = even_part(N),
+                     small = std::max(Linear::kPanel, kPartBytes / std::max<std::int64_t>(row_bytes, 1));
+  const std::vector<RowBlock> parts = divided(blocks, is_read_whole ? even : std::min(even, small));
+  const auto fill = [&] {
+    clear_padding(out);
+    on_threads(pool_, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
+      const RowBlock& block = parts[static_cast<std::size_t>(index)];
+      const at::Tensor part_RK = at::empty({block.outputs(), K}, options);
+      read_block(block, columns, part_RK);
+      pack_rows(part_RK, block.output, out);
+    });
+  };
+  if (of_host.gave_shared()) {
+    copy_->fill_once(fill);
+  } else {
+    fill();
+  }
+  return out;
+}
+
+}  // namespace magister
