@@ -3,7 +3,14 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+#include <vector>
+
+#include "magister/parallel/process_group.h"
+#include "model/gpu/gpu_backend.h"
 #include "model/gpu/gpu_linear.h"
+#include "model/gpu/gpu_model.h"
 #include "model/gpu/gpu_weights.h"
 #include "model/gpu/paired_product.h"
 #include "model/gpu/ring_product_kernel.h"
@@ -211,6 +218,73 @@ TEST_P(PairedProduct, NormsOfAFewRowsHaveTheBitsOfTheNormOfMany) {
       EXPECT_TRUE(at::equal(stream, wanted_stream)) << D;
       norm.weight_D = nullptr;
       EXPECT_FALSE(AddRowNorm<4>::takes(norm, T));
+    }
+  }
+}
+
+// Names of the kernels that are started while it lives.
+class Started : public LaunchWatch {
+ public:
+  Started() { launch_watch = this; }
+  ~Started() override { launch_watch = nullptr; }
+  void begin(const char* name, const WatchedProduct&) override { names.insert(name); }
+  void end() override {}
+  bool has(const char* name) const { return names.count(name) > 0; }
+
+  std::set<std::string> names;
+};
+
+// Three decoding passes of the first `count` of nine texts; the hidden states of the last, [count, D].
+at::Tensor decoded(GpuModel& model, std::size_t count) {
+  KvCache cache = model.make_cache(9);
+  std::vector<std::int32_t> pages(count);
+  std::vector<BlockTable> slots;
+  for (std::size_t text = 0; text < count; ++text) {
+    pages[text] = static_cast<std::int32_t>(text);
+    slots.push_back({&pages[text], 0});
+  }
+  at::Tensor last;
+  for (std::int64_t pass = 0; pass < 3; ++pass) {
+    std::vector<std::vector<TokenId>> rows;
+    for (std::size_t text = 0; text < count; ++text) rows.push_back({static_cast<TokenId>(20 + 5 * pass + 3 * text)});
+    PackedBatch batch = pack_sequences(rows, std::vector<std::int64_t>(count, pass));
+    batch.is_decode_S.assign(count, 1);
+    last = model.forward(batch, slots, &cache).clone();
+  }
+  return last;
+}
+
+// Up to eight rows go through the paired products, nine through the product and the kernel behind it. Heads of which
+// only a part turns have the rotation's own kernel.
+TEST(PairedDecoding, GivesARowTheBitsThatItHasAmongNine) {
+  at::manual_seed(2);
+  const std::unique_ptr<ProcessGroup> group = make_single_process_group();
+  for (const QuantScheme& scheme : {QuantScheme{}, {QuantType::kInt8, 32}, {QuantType::kInt4, 64}}) {
+    for (const bool turns_whole_heads : {true, false}) {
+      ModelConfig config;
+      config.family = "llama";
+      config.hidden_size = 128;
+      config.num_hidden_layers = 2;
+      config.num_attention_heads = 4;
+      config.num_key_value_heads = 2;
+      config.head_dim = 32;
+      config.vocab_size = 96;
+      config.intermediate_size = 256;
+      config.max_position_embeddings = 512;
+      if (!turns_whole_heads) config.rotary_dim = 16;
+      GpuModel model(random_gpu_weights(config, *group, at::kBFloat16, scheme, Queue{}), Queue{}, *group);
+      const auto run = [&](std::size_t count, bool rotates, bool gates) {
+        const Started started;
+        const at::Tensor rows = decoded(model, count);
+        EXPECT_EQ(started.has("rotate_product"), rotates) << count;
+        EXPECT_EQ(started.has("rotate_heads"), !rotates) << count;
+        EXPECT_EQ(started.has("gate_product"), gates) << count;
+        EXPECT_EQ(started.has("gate_multiply"), !gates) << count;
+        return rows;
+      };
+      const at::Tensor nine = run(9, false, false);
+      EXPECT_TRUE(at::equal(run(1, turns_whole_heads, true), nine.narrow(0, 0, 1)));
+      EXPECT_TRUE(at::equal(run(6, turns_whole_heads, true), nine.narrow(0, 0, 6)));
     }
   }
 }
