@@ -79,6 +79,7 @@ MUTATIONS = [
     Mutation("up-not-clamped", "src/model/cpu/kernels/cpu_kernels.inc", "u = if_less(top, -limit, -limit, top);", "u = top;", OSS),
     Mutation("parts-of-a-panel-begin-anew", "src/model/cpu/kernels/products.inc", "part.accumulate = p.accumulate || begin > 0;", "part.accumulate = p.accumulate;", "test_model_matmul CpuProduct.*"),
     Mutation("parts-of-codes-ignore-their-lead", "src/model/cpu/kernels/quantized.inc", "widen_quantized<Group, Bits>(panel, begin, begin + part.k, widened);", "widen_quantized<Group, Bits>(panel, 0, part.k, widened);", "test_model_quantize QuantizedKernels.*"),
+    Mutation("places-of-a-word-share-a-scale", "src/model/cpu/kernels/quantized.inc", "return multiply_add(_mm256_cvtepi32_ps(code), scale[n][index], offset[n]);", "return multiply_add(_mm256_cvtepi32_ps(code), scale[n][0], offset[n]);", "test_model_quantize QuantizedKernels.*"),
     Mutation("yarn-always-cut", "src/model/rope.cpp", "rope.truncates ? std::floor(first) : first", "std::floor(first)", OSS),
     Mutation("attention-factor-left-out", "src/model/rope.cpp", "const double factor = rope_of(config, table).attention_factor;", "const double factor = 1.0;", "tests/model/families_test.py olmo3_yarn"),
     Mutation("halves-of-mxfp4-exchanged", "src/io/checkpoint/quantized_weight.cpp", "kNumbers[i % 2 == 0 ? pair & 15 : pair >> 4] * scale", "kNumbers[i % 2 == 0 ? pair >> 4 : pair & 15] * scale", "tests/io/foreign_packers_test.py ForeignPackers.test_mxfp4"),
