@@ -35,11 +35,6 @@ struct RotatedEnds {
   static constexpr bool kPaired = true;
   RotateHeads<Bf16> heads;
 
-  static bool takes(const RotateHeads<Bf16>& heads) {
-    return heads.q_norm_E == nullptr && heads.k_norm_E == nullptr && !heads.codes && heads.E % 16 == 0 &&
-           heads.R == heads.E && heads.value_dim() == heads.E;
-  }
-
   MAGISTER_DEVICE int distance() const { return static_cast<int>(heads.E) / 2; }
   MAGISTER_DEVICE int first_of(int block) const {
     const int E = static_cast<int>(heads.E), blocks = E / 16;

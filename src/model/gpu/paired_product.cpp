@@ -24,6 +24,11 @@ bool paired_product(ProductArguments a, int bits, int group, const End& end, con
   return is_started;
 }
 
+bool turns_alone(const RotateHeads<Bf16>& heads) {
+  return heads.q_norm_E == nullptr && heads.k_norm_E == nullptr && !heads.codes && heads.E % 16 == 0 &&
+         heads.R == heads.E && heads.value_dim() == heads.E;
+}
+
 }  // namespace
 
 bool gate_product(const ProductArguments& arguments, int bits, int group, const GateEnds& end, const Queue& queue) {
@@ -33,7 +38,7 @@ bool gate_product(const ProductArguments& arguments, int bits, int group, const 
 bool rotate_product(const ProductArguments& arguments, int bits, int group, const RotatedEnds& end,
                     const Queue& queue) {
   const RotateHeads<Bf16>& heads = end.heads;
-  return RotatedEnds::takes(heads) && arguments.weight.N == (heads.H + 2 * heads.K) * heads.E &&
+  return turns_alone(heads) && arguments.weight.N == (heads.H + 2 * heads.K) * heads.E &&
          paired_product(arguments, bits, group, end, queue);
 }
 
