@@ -49,7 +49,7 @@ MemoryParts gpu_pass_parts(const ModelConfig& config, const Partition& partition
                            bool codes, at::ScalarType dtype) {
   MemoryParts parts = {
       {"activations", gpu_activation_bytes(config, partition, size.tokens, size.sequence_tokens, dtype)}};
-  if (size.tile_rows > 0)
+  if (size.tile_rows > 0 && !config.encoder)
     parts.emplace_back("a tile of logits",
                        static_cast<std::uint64_t>(size.tile_rows) * partition.vocab.size() * sizeof(float));
   if (codes) parts.emplace_back("a plain product", most_plain_weights(config, partition) * c10::elementSize(dtype));

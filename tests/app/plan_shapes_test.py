@@ -113,6 +113,28 @@ class PlanShapes(unittest.TestCase):
         self.assertIn("smallest group that fits: 2 devices of 143.8 GB", self.plan("Llama-3.1-70B", *short))
         self.assertIn("smallest group that fits: 1 device of 143.8 GB", self.plan("Llama-3.1-70B", *short, "layout.devices=cpu"))
 
+    def test_an_encoder(self):
+        """DeBERTa-v3-large is planned in f32 whatever `auto` is for others, and as a reward model it is whole on each device of a group."""
+        (self.folder / "encoder").mkdir()
+        (self.folder / "encoder/config.json").write_text(json.dumps(dict(
+            architectures=["DebertaV2ForSequenceClassification"], model_type="deberta-v2", vocab_size=128100, hidden_size=1024, intermediate_size=4096, num_hidden_layers=24,
+            num_attention_heads=16, max_position_embeddings=512, type_vocab_size=0, layer_norm_eps=1e-7, relative_attention=True, position_buckets=256, norm_rel_ebd="layer_norm",
+            share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False, id2label={"0": "reward"})))
+        other, self.experiment = self.experiment, self.folder / "encoder.yaml"
+        self.addCleanup(setattr, self, "experiment", other)
+        self.experiment.write_text("name: x\ntasks:\n  - {task: score, dataset: {path: none.jsonl}}\nmodel: {path: none}\n")
+        alone = self.plan("encoder", "plan.devices=2 x H100-80GB")
+        self.assertRegex(alone, r"on 1: weights 1\.6 GiB, activations [0-9.]+ [MG]iB, rows of a unit")
+        self.assertIn("group 1: rank 1, cuda:1", alone)
+        self.assertIn("cannot be divided over 2 devices", self.plan("encoder", "layout.gpus_per_group=2", code=78))
+        reward = {"task": "rollout", "dataset": {"path": "none.jsonl"}, "max_prompt_length": 300, "max_new_tokens": 200,
+                  "reward": {"model": {"path": str(self.folder / "encoder")}}}
+        self.experiment.write_text(f"name: x\ntasks:\n  - {json.dumps(reward)}\nmodel: {{path: none}}\n")
+        for size in (1, 4):
+            for where in ([], ["layout.devices=cpu"]):
+                text = self.plan("Llama-3.1-8B", f"layout.{'shards_per_rank' if where else 'gpus_per_group'}={size}", *where)
+                self.assertIn("reward model: weights 1.6 GiB", text)
+
     def test_cards_by_name(self):
         """A card has what the driver says, not the number on its box: seed's 4 x A100-40GB hold 70B, and two of 80 GB do."""
         path = f"model.path={ROOT / 'configs/shapes/llama-3.1-70b'}"

@@ -183,6 +183,7 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
 }
 
 std::uint64_t gpu_rotary_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t sequence_tokens) {
+  if (config.encoder) return 0;
   constexpr std::int64_t kStep = gpu::RopeOnDevice::kStep;
   const std::int64_t shared = std::max<std::int64_t>(1, std::min(sequence_tokens, positions_of_shared_rope(config)));
   const std::int64_t stay = (shared + kStep - 1) / kStep * kStep;
