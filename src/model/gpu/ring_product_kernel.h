@@ -55,7 +55,7 @@ struct RingProduct {
   static constexpr int kWeightBytes = 1024 * kStacks, kStageBytes = kWeightBytes + 512 * Step::kUnits;
   static constexpr int kAhead = kBits == 4 ? 2 : 3;
   // Steps of each warp that a block asks for beyond its first two. All blocks
-  // of an H200 together ask for at most 25 MB of its L2 cache's 50.
+  // of an H200 together ask for at most 32 MB of its L2 cache's 50.
   static constexpr int kAskedSteps = 6;
   ProductArguments a;
   End end{};
