@@ -14,7 +14,8 @@
 
 namespace magister {
 
-// The weights of one shard of a model: CpuWeights, EncoderWeights or gpu::GpuWeights, according to the shard's name.
+// The weights of one shard of a model, according to its name: CpuWeights, EncoderWeights, gpu::GpuWeights or
+// gpu::GpuEncoderWeights.
 struct StoredWeights {
   std::shared_ptr<const void> weights;
   std::uint64_t num_bytes = 0;
