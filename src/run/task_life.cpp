@@ -255,6 +255,7 @@ void TaskRunner::keep_weights(WeightStore& store, const Attributes& expected, nl
     names.push_back(model_.keep_weights(store, expected, ""));
   log_fields["weights_kept"] = model_.kept.is_cached();
   store.keep_only(std::move(names));
+  if (task_.traits().runs_model && !checkpoint_.section().none) model_.share_weights(context_.world, group_->tp_size());
 }
 
 ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, const Attributes& expected) {

@@ -10,6 +10,7 @@
 #include "magister/io/results/reader.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/gpu/gpu_mxfp4.h"
+#include "magister/model/host_copy.h"
 #include "magister/model/kv_codes.h"
 #include "magister/model/partition.h"
 #include "magister/model/transformer.h"
@@ -188,6 +189,15 @@ const std::string& OpenModel::keep_weights(WeightStore& store, const Attributes&
   kept = {&store, fmt::format("{} {} {} {} {}", std::get<std::string>(*sha256), device_kind(), rope_length,
                               dtype_name(dtype), layers())};
   return kept.checkpoint;
+}
+
+void OpenModel::share_weights(const Communicator& world, int tp_size) {
+  const bool may = !gpu && tp_size == 1 && !quantization.on() && !description.config.encoder && !kept.is_cached();
+  kept.host_copy = nullptr;
+  if (world.min(std::uint64_t{may ? 1u : 0u}) == 0) return;
+  // Panels have outputs beyond those of their weight. What finds no room there is loaded by every rank.
+  const std::uint64_t bytes = weight_bytes(description, *file, dtype, 0, 1, quantization);
+  kept.host_copy = HostCopy::make(world.split_by_host(), bytes + bytes / 8);
 }
 
 std::string OpenModel::layers() const {

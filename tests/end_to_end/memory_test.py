@@ -1,13 +1,14 @@
-"""CPU ranks share their host's memory: what the shards of a host need together is checked before anything is loaded, against the limit of
+"""CPU ranks share their host's memory: weights are in it once, and what the shards of a host need together is checked before anything is loaded, against the limit of
 the machine, its cgroup or Slurm (SLURM_MEM_PER_NODE stands for all of them here), by `plan` as by `run`.
 """
+import json
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from tiny_world import PROGRAM, World, make_model
+from tiny_world import PROGRAM, World, let_go, make_model, stopped_ranks, wait_until
 
 TEXTS = """name: {name}
 output: {{directory: {runs}}}
@@ -66,6 +67,44 @@ class Memory(unittest.TestCase):
         self.assertGreater(alone, 6 << 20)
         self.assertLessEqual(four, alone / 3)
         self.assertEqual(self.texts.complete("y", 1, SLURM_MEM_PER_NODE="64"), (self.texts.forget("y"), self.texts.complete("y", 4, SLURM_MEM_PER_NODE="64"))[1])
+
+
+class WeightsOnce(unittest.TestCase):
+    """Memory beyond that of the same with a tiny model, over the weights' bytes: programs, buffers and libraries are in both."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        folder = pathlib.Path(cls.scratch.name)
+        cls.large = World(folder / "large", records=12, model=make_model(folder / "model", hidden_size=384, intermediate_size=1024, num_hidden_layers=16,
+                                                                         num_attention_heads=6, num_key_value_heads=2))
+        cls.small = World(folder / "small", records=12)
+        (cls.more_weights, cls.more_peak), (weights, peak) = cls.bench(cls.large), cls.bench(cls.small)
+        cls.more_weights -= weights
+        cls.more_peak -= peak
+
+    @staticmethod
+    def bench(world):
+        command = [PROGRAM, "bench", "prefill", str(world.model), "--tokens", "16", "--repeats", "1", "--dtype", "f32", "--json"]
+        done = subprocess.run(command, env=world.environment, capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        return found["weight_bytes"], found["peak_bytes"]
+
+    def together(self, world):
+        """Bytes of two ranks that have computed, where both hold what they share (Pss)."""
+        process = world.start("x", 2, MAGISTER_FAIL_POINT="teacher.unit.computed:stop")
+        wait_until(lambda: len(stopped_ranks(process)) == 2 or process.poll() is not None)
+        of_ranks = [pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in stopped_ranks(process)]
+        let_go(process)
+        self.assertEqual((len(of_ranks), process.returncode), (2, 0))
+        return sum(1024 * int(line.split()[1]) for text in of_ranks for line in text.splitlines() if line.startswith("Pss:"))
+
+    def test_a_rank_packs_weights_without_a_second_copy(self):
+        self.assertLess(self.more_peak / self.more_weights, 1.2)  # 1.14
+
+    def test_two_ranks_have_one_copy(self):
+        self.assertLess((self.together(self.large) - self.together(self.small)) / self.more_weights, 1.6)  # 1.39, and 2.68 with a copy each
 
 
 if __name__ == "__main__":
