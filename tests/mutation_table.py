@@ -406,6 +406,11 @@ MUTATIONS = [
     Mutation("gpu-e2m1-without-sign", "src/model/gpu/code_registers.h", "(codes & 0x00080008u) << 12 | ", "", "test_model_gpu_decoder_experts"),
     Mutation("gpu-e4m3-nan-is-480", "src/model/gpu/code_registers.h", " | nan * 0xffu", "", "test_model_gpu_decoder_experts"),
     Mutation("gpu-mxfp4-groups-of-the-slice", "src/model/gpu/pack_mxfp4_kernel.h", "first = group * kGroup - lead, begin", "first = group * kGroup, begin", "test_model_gpu_decoder_experts"),
+    Mutation("gpu-prompts-forget-earlier-blocks", "src/model/gpu/prompt_routes_kernels.h", "int place = first_X[x] + before_BX[static_cast<std::int64_t>(block) * routes.X + x];", "int place = first_X[x] + before_BX[x];", "test_model_gpu_prompt_experts"),
+    Mutation("gpu-prompts-one-copy-short", "src/model/gpu/expert_product_kernel.h", "t.template wait_for_copies<kStages - 2>();", "t.template wait_for_copies<kStages - 1>();", "test_model_gpu_prompt_experts"),
+    Mutation("gpu-prompts-read-rows-in-their-order", "src/model/gpu/expert_product_kernel.h", "route_N != nullptr ? route_N[n] / R : n", "n % R", "test_model_gpu_prompt_experts"),
+    Mutation("gpu-prompts-inputs-beyond-k", "src/model/gpu/expert_product_kernel.h", "const bool there = first + t.thread() % kLanesARow * 8 < K;", "const bool there = true;", "test_model_gpu_prompt_experts"),
+    Mutation("gpu-prompts-slices-of-the-first-experts", "src/model/gpu/prompt_experts.cpp", "places_of(products) + begin,", "places_of(products),", "test_model_gpu_prompt_experts"),
     # Logits to numbers.
     Mutation("rows-shifted-by-one", "src/tasks/teacher_logits/worker.cpp", "ReducedLogits logits = reducer_->finish(part.logits);",
              "ReducedLogits logits = reducer_->finish(part.logits);\n        logits.top_id_Tk = logits.top_id_Tk.roll(1, 0);\n        logits.top_logprob_Tk = logits.top_logprob_Tk.roll(1, 0);",

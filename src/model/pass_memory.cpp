@@ -14,12 +14,14 @@
 #include "magister/device/upload.h"
 #include "magister/model/layer_shape.h"
 #include "magister/model/partition.h"
+#include "model/gpu/prompt_experts.h"
 
 namespace magister {
 namespace {
 
-// Numbers of the largest product of a layer; the product of one expert counts as one.
-std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& part) {
+// Numbers of the largest weight that is plain at a time: a product of a layer, or of one expert, or those of several
+// experts that one launch multiplies.
+std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& part, at::ScalarType dtype) {
   std::uint64_t qkv = 0, mlp = 0;
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const LayerShape shape = shape_of(config, part, layer);
@@ -28,7 +30,9 @@ std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& par
   }
   const std::uint64_t gate_up = std::max<std::uint64_t>((config.gated_mlp ? 2 : 1) * mlp,
                                                         2 * std::max(part.expert.size(), part.shared_expert.size()));
-  return std::max(qkv, gate_up) * static_cast<std::uint64_t>(config.hidden_size);
+  const gpu::ExpertWidths widths = gpu::expert_widths(config, part);
+  return std::max(std::max(qkv, gate_up) * static_cast<std::uint64_t>(config.hidden_size),
+                  gpu::groups_prompts(widths, dtype) ? gpu::PromptExperts::most_slice_numbers(widths) : 0);
 }
 
 // Bytes of logits between head and sampling: the rows of the pass, the same together with rows kept for shared prompts,
@@ -52,7 +56,8 @@ MemoryParts gpu_pass_parts(const ModelConfig& config, const Partition& partition
   if (size.tile_rows > 0 && !config.encoder)
     parts.emplace_back("a tile of logits",
                        static_cast<std::uint64_t>(size.tile_rows) * partition.vocab.size() * sizeof(float));
-  if (codes) parts.emplace_back("a plain product", most_plain_weights(config, partition) * c10::elementSize(dtype));
+  if (codes)
+    parts.emplace_back("a plain product", most_plain_weights(config, partition, dtype) * c10::elementSize(dtype));
   if (size.sequence_tokens > 0)
     parts.emplace_back("gathered keys",
                        gpu_gathered_bytes(config, partition, size.tokens, size.sequence_tokens, dtype));

@@ -157,6 +157,16 @@ class DeviceCode(unittest.TestCase):
             print(f"   {name}: {len(loop)} instructions for {products} products of the tensor cores, a chain's end among them")
             self.assertLessEqual(len(loop), most, name)
 
+    def test_experts_of_prompts_are_bound_by_the_tensor_cores(self):
+        """A step of two warps of a scheduler takes 810 cycles of the tensor cores of an H200."""
+        loop = main_loop(self.code["ExpertProduct"])
+        operations = [operation(text) for text in loop]
+        self.assertEqual(sum(one.startswith("HMMA") for one in operations), 64)
+        copies = [one for one in operations if one.startswith("LDGSTS")]
+        self.assertTrue(copies and all(".128" in one for one in copies), "x and weights come 16 bytes at a time")
+        print(f"   ExpertProduct: {len(loop)} instructions for 64 products of the tensor cores")
+        self.assertLessEqual(len(loop), 405, "two warps would issue more than one in a cycle")
+
     def test_grouped_attention_copies_past_the_registers(self):
         """A page of an H200's multiprocessor takes 1,490 cycles of four schedulers at E = 128 and 4.3 TB/s, 745 at E = 64; half of them in codes."""
         for name, products, copies, most in (("GroupedAttention<128, 128, 1, false>", 72, 48, 1900), ("GroupedAttention<128, 128, 2, false>", 144, 48, 2900),

@@ -6,16 +6,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <optional>
 
-#include "magister/device/upload.h"
 #include "magister/model/transformer.h"
 #include "model/gpu/expert_kernels.h"
 #include "model/gpu/gpu_experts.h"
 #include "model/gpu/gpu_mlp.h"
 #include "model/gpu/grouped_product.h"
-#include "model/gpu/product_formats.h"
 
 namespace magister::gpu {
 namespace {
@@ -57,40 +53,6 @@ Buffers buffers_of(const ExpertWidths& widths) {
            {at::kFloat, widths.beside ? D : 0}}};
 }
 
-bool is_same(const StoredWeight& a, const StoredWeight& b) {
-  return a.row_bytes == b.row_bytes && a.N == b.N && a.K == b.K && a.G == b.G && a.lead == b.lead &&
-         a.offset == b.offset && a.half_scales == b.half_scales;
-}
-
-// Nothing if the weights have several formats, or one that the kernels do not have.
-std::optional<ExpertProducts> joined(const std::vector<const GpuLinear*>& experts, at::Device device) {
-  const GpuLinear& first = *experts.front();
-  ExpertProducts all{.weight = {}, .places_X = {}, .bits = 16, .group = 0, .aligned = true};
-  if (first.fp8_NK.defined()) all.bits = 8;
-  if (first.is_quantized()) {
-    all.bits = static_cast<int>(first.scheme.bits());
-    all.group = static_cast<int>(first.scheme.group);
-  }
-  std::vector<ExpertPlace> places;
-  for (const GpuLinear* expert : experts) {
-    if (expert->fp8_NK.defined() != first.fp8_NK.defined() || !(expert->scheme == first.scheme)) return std::nullopt;
-    StoredWeight weight = expert->stored();
-    places.push_back(
-        {weight.rows, weight.scales, weight.offsets, data<float>(expert->bias_N), data<float>(expert->fp8_scales_1N)});
-    set_group(weight, all.group);
-    all.aligned = all.aligned && is_aligned(weight, all.bits);
-    if (expert == experts.front()) all.weight = weight;
-    if (!is_same(weight, all.weight)) return std::nullopt;
-  }
-  all.weight.rows = nullptr;
-  all.weight.scales = all.weight.offsets = nullptr;
-  const auto bytes = static_cast<std::int64_t>(places.size() * sizeof(ExpertPlace));
-  at::Tensor host_X = at::empty({bytes}, at::kByte);
-  std::memcpy(host_X.data_ptr(), places.data(), static_cast<std::size_t>(bytes));
-  all.places_X = upload(host_X, device);
-  return all;
-}
-
 }  // namespace
 
 ExpertWidths expert_widths(const ModelConfig& config, const Partition& partition) {
@@ -117,14 +79,9 @@ ExpertWidths expert_widths(const ModelConfig& config, const Partition& partition
 DecoderExperts::DecoderExperts(const GpuWeights& weights)
     : weights_(&weights), widths_(expert_widths(weights.config, weights.partition)), layers_(weights.layers.size()) {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    std::vector<const GpuLinear*> up, down;
-    for (const GpuExpert& expert : weights.layers[i].experts) {
-      if (std::ssize(up) == widths_.experts) break;
-      up.push_back(&expert.gate_up_proj);
-      down.push_back(&expert.down_proj);
-    }
-    if (up.empty()) continue;
-    const auto joined_up = joined(up, weights.device), joined_down = joined(down, weights.device);
+    if (weights.layers[i].experts.empty()) continue;
+    const auto joined_up = joined_experts(weights.layers[i], &GpuExpert::gate_up_proj, weights.device),
+               joined_down = joined_experts(weights.layers[i], &GpuExpert::down_proj, weights.device);
     works_ = works_ && joined_up && joined_down;
     if (!works_) return;
     layers_[i] = {*joined_up, *joined_down};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "magister/device/launch.h"
+#include "model/gpu/expert_products.h"
 #include "model/gpu/gpu_weights.h"
 
 namespace magister::gpu {
@@ -26,14 +27,6 @@ struct ExpertWidths {
   std::int64_t routes() const { return per_token + shared; }
 };
 ExpertWidths expert_widths(const ModelConfig& config, const Partition& partition);
-
-// The weights of one kind (gate and up, or down) of a layer's X experts, for one launch.
-struct ExpertProducts {
-  StoredWeight weight;  // without places
-  at::Tensor places_X;  // bytes of an ExpertPlace each, on the device
-  int bits = 16, group = 0;
-  bool aligned = false;
-};
 
 class DecoderExperts {
  public:

@@ -153,15 +153,18 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
                                               [](const LayerShape& shape, std::int64_t) { return shape.mlp; }),
                       mlp = 3 * std::max({widest, partition.expert.size(), partition.shared_expert.size()});
   const gpu::GpuStreamNumbers stream = gpu::gpu_stream_numbers(config);
-  // With experts: the outputs of a token's experts and their sum, beside attention's output, which has not joined the
-  // stream; and the choices with their logits. An MLP beside them adds its input and the router's. Parts of a sum over
-  // shards are f32.
+  // With experts: the outputs of a token's experts (where one launch multiplies all experts, their columns, too) and
+  // their sum, beside attention's output, which has not joined the stream; and the choices with their logits. An MLP
+  // beside them adds its input and the router's. Parts of a sum over shards are f32.
   const std::uint64_t A = c10::elementSize(dtype);
   const bool divided = partition.heads.size() < static_cast<std::uint64_t>(config.num_attention_heads);
   const std::uint64_t O = divided ? sizeof(float) : A, routes = static_cast<std::uint64_t>(config.experts_a_token());
+  const gpu::ExpertWidths widths = gpu::expert_widths(config, partition);
+  const bool groups = gpu::groups_prompts(widths, dtype);
   const std::uint64_t experts = config.num_experts == 0
                                     ? 0
-                                    : routes * (D * O + 32) + (3 * O - sizeof(float)) * D +
+                                    : (groups ? gpu::PromptExperts::token_bytes(widths, O) : routes * D * O) +
+                                          32 * routes + (3 * O - sizeof(float)) * D +
                                           sizeof(float) * static_cast<std::uint64_t>(config.all_experts()) +
                                           (config.dense_beside_experts ? 2 * D * A : 0);
   // Normed rows of parallel blocks that have a norm each; positions of tokens.
@@ -179,7 +182,8 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
              (2 * sizeof(float) * D + c10::elementSize(dtype) * (2 * D + std::max({attention, mlp, stream.at_ends})) +
               experts + 16 + sizeof(float) * stream.kept + more) +
          static_cast<std::uint64_t>(gpu::kPassTile) * c10::elementSize(dtype) * (D + 2 * widest) +
-         score_block_bytes(config, partition, num_tokens, sequence_tokens, dtype) + sparse;
+         score_block_bytes(config, partition, num_tokens, sequence_tokens, dtype) + sparse +
+         (groups ? gpu::PromptExperts::fixed_bytes(config, widths) : 0);
 }
 
 std::uint64_t gpu_rotary_bytes(const ModelConfig& config, std::int64_t num_tokens, std::int64_t sequence_tokens) {

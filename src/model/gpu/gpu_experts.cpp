@@ -1,6 +1,5 @@
-// In passes of prompts the host waits once per layer for the router's choice, 10 to 20 us. This is little: such passes
-// have thousands of rows, whose products take milliseconds a layer, and a library's products, the fastest for so many
-// rows, must know their rows on the host. GpuDecoder's passes never wait: decoder_experts.h.
+// run_experts() waits once per layer for the router's choice, 10 to 20 us, because a library's products must know their
+// rows on the host. Few wide experts and codes are multiplied this way: their products take milliseconds a layer.
 #include "model/gpu/gpu_experts.h"
 
 #include <ATen/ATen.h>
@@ -42,22 +41,6 @@ RouteRule route_rule(const RouterRule& rule, bool has_choice_bias) {
   return out;
 }
 
-// An expert's input: the rows of its routes' tokens, times the weights of the routes if there are weights. route_N:
-// indices into [T, R].
-at::Tensor gathered(const at::Tensor& normed_TD, const at::Tensor& route_N, const at::Tensor& weights_TR,
-                    std::int64_t routes, const Queue& queue) {
-  const std::int64_t N = route_N.size(0), D = normed_TD.size(1);
-  at::Tensor rows_ND = at::empty({N, D}, normed_TD.options());
-  with_type(normed_TD.scalar_type(), [&](auto a) {
-    using A = decltype(a);
-    const GatherTokens<A> kernel{
-        data<A>(normed_TD),      data<std::int32_t>(route_N), data<float>(weights_TR), data<A>(rows_ND), D,
-        static_cast<int>(routes)};
-    launch(kernel, kernel.shape(N), queue);
-  });
-  return rows_ND;
-}
-
 }  // namespace
 
 GpuRoutes choose_experts(const at::Tensor& logits_TL, const GpuLayer& layer, const Queue& queue) {
@@ -80,6 +63,34 @@ void choose_experts(const at::Tensor& logits_TL, const GpuLayer& layer, const Gp
   launch(kernel, kernel.shape(), queue);
 }
 
+at::Tensor gather_tokens(const at::Tensor& normed_TD, const at::Tensor& route_N, const at::Tensor& weights_TR,
+                         std::int64_t routes, const Queue& queue) {
+  const std::int64_t N = route_N.size(0), D = normed_TD.size(1);
+  at::Tensor rows_ND = at::empty({N, D}, normed_TD.options());
+  with_type(normed_TD.scalar_type(), [&](auto a) {
+    using A = decltype(a);
+    const GatherTokens<A> kernel{
+        data<A>(normed_TD),      data<std::int32_t>(route_N), data<float>(weights_TR), data<A>(rows_ND), D,
+        static_cast<int>(routes)};
+    launch(kernel, kernel.shape(N), queue);
+  });
+  return rows_ND;
+}
+
+at::Tensor sum_experts(const at::Tensor& rows_ND, const at::Tensor& row_of_TR, const at::Tensor& weights_TR,
+                       const Queue& queue) {
+  const std::int64_t T = row_of_TR.size(0), R = row_of_TR.size(1), D = rows_ND.size(1);
+  at::Tensor out_TD = at::empty({T, D}, rows_ND.options());
+  with_type(rows_ND.scalar_type(), [&](auto a) {
+    using A = decltype(a);
+    const SumExperts<A> kernel{
+        data<A>(rows_ND),   data<std::int32_t>(row_of_TR), data<float>(weights_TR), data<A>(out_TD), D,
+        static_cast<int>(R)};
+    launch(kernel, kernel.shape(T), queue);
+  });
+  return out_TD;
+}
+
 at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& router_TD, const at::Tensor& normed_TD,
                        const std::function<at::Tensor(const GpuExpert&, const at::Tensor&)>& multiply,
                        const Queue& queue) {
@@ -94,7 +105,7 @@ at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& router_TD, const
                    output_weights_TR = weighs_inputs ? at::Tensor() : routes.weights_TR;
   const auto options =
       normed_TD.options().dtype(layer.experts[0].down_proj.float_out ? at::kFloat : normed_TD.scalar_type());
-  at::Tensor rows_ND = at::empty({T * R, D}, options), out_TD = at::empty({T, D}, options);
+  at::Tensor rows_ND = at::empty({T * R, D}, options);
   for (std::int64_t x = 0; x < shape.num_experts; ++x) {
     const std::int64_t first = groups.first[static_cast<std::size_t>(x)],
                        count = groups.first[static_cast<std::size_t>(x) + 1] - first;
@@ -102,17 +113,10 @@ at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& router_TD, const
     // A shared expert has the tokens in their order.
     const bool as_they_are = x >= shape.num_experts - shape.num_shared_experts && !weighs_inputs;
     const at::Tensor own_ND =
-        as_they_are ? normed_TD : gathered(normed_TD, route_N.narrow(0, first, count), input_weights_TR, R, queue);
+        as_they_are ? normed_TD : gather_tokens(normed_TD, route_N.narrow(0, first, count), input_weights_TR, R, queue);
     rows_ND.narrow(0, first, count).copy_(multiply(layer.experts[static_cast<std::size_t>(x)], own_ND));
   }
-  with_type(rows_ND.scalar_type(), [&](auto a) {
-    using A = decltype(a);
-    const SumExperts<A> kernel{
-        data<A>(rows_ND),   data<std::int32_t>(row_of_TR), data<float>(output_weights_TR), data<A>(out_TD), D,
-        static_cast<int>(R)};
-    launch(kernel, kernel.shape(T), queue);
-  });
-  return out_TD;
+  return sum_experts(rows_ND, row_of_TR.view({T, R}), output_weights_TR, queue);
 }
 
 }  // namespace magister::gpu

@@ -1,5 +1,6 @@
-// A mixture of experts on a GPU: the device computes every token's choice, the host groups tokens by expert, each
-// expert multiplies its own tokens, and the outputs are summed. Shared experts are every token's.
+// A mixture of experts on a GPU: the device computes every token's choice, tokens are grouped by expert, each expert
+// multiplies its own tokens, and the outputs are summed. Shared experts are every token's. run_experts() groups on the
+// host; PromptExperts (prompt_experts.h) and DecoderExperts (decoder_experts.h) group on the device.
 // Legend: T packed tokens, D hidden, R routes per token: k of X experts, and the shared ones; L logits of a token.
 #pragma once
 
@@ -20,6 +21,14 @@ struct GpuRoutes {
 GpuRoutes choose_experts(const at::Tensor& logits_TL, const GpuLayer& layer, const Queue& queue);
 // The same into existing tensors. Queued.
 void choose_experts(const at::Tensor& logits_TL, const GpuLayer& layer, const GpuRoutes& into, const Queue& queue);
+
+// The inputs of experts: the rows of the tokens of routes, times the weights of the routes if there are weights.
+// route_N: indices into [T, R]; routes: R. Queued.
+at::Tensor gather_tokens(const at::Tensor& normed_TD, const at::Tensor& route_N, const at::Tensor& weights_TR,
+                         std::int64_t routes, const Queue& queue);
+// The sum over a token's experts, [T, D] in rows_ND's dtype; weights_TR may be undefined. Queued.
+at::Tensor sum_experts(const at::Tensor& rows_ND, const at::Tensor& row_of_TR, const at::Tensor& weights_TR,
+                       const Queue& queue);
 
 // normed_TD in the activations' dtype -> [T, D] in the dtype that `multiply` returns, partial over the shards. Products
 // round to that dtype, and so does the sum over a token's experts. router_TD: the router's input. multiply: rows [n, D]

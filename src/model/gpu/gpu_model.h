@@ -27,6 +27,7 @@
 #include "model/gpu/gpu_indexer.h"
 #include "model/gpu/gpu_mlp.h"
 #include "model/gpu/gpu_weights.h"
+#include "model/gpu/prompt_experts.h"
 
 namespace magister::gpu {
 
@@ -140,6 +141,7 @@ class GpuModel {
   Queue queue_;
   ProcessGroup& group_;
   RopeOnDevice rope_{weights_};
+  PromptExperts prompt_experts_{weights_};
   std::optional<DecodeProducts> decode_products_;
   GpuDecoder decoder_;
   bool cudnn_attention_ = false, fp8_cache_ = false;

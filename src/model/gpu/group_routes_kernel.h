@@ -4,15 +4,9 @@
 // chosen experts, I items, W words of a set of rows.
 #pragma once
 
-#include "magister/device/device_code.h"
+#include "model/gpu/expert_items.h"
 
 namespace magister::gpu {
-
-// The work of a block of products: rows [first, first + rows) of the sorted routes, all of one expert. rows is 0 where
-// there is nothing to do.
-struct ExpertRows {
-  std::int32_t expert, first, rows;
-};
 
 MAGISTER_DEVICE int bits_set(std::uint32_t word) {
 #if defined(__CUDACC__)
@@ -39,10 +33,7 @@ struct GroupRoutes {
   int item_rows;  // the most rows of an item
   int I;          // at least most_items()
 
-  static int most_items(int R, int k, int X, int item_rows) {
-    const int routes = R * k, experts = routes < X ? routes : X;
-    return experts + (routes - experts) / item_rows;
-  }
+  static int most_items(int R, int k, int X, int item_rows) { return most_expert_items(R * k, X, item_rows); }
 
   LaunchShape shape() const {
     const auto experts = static_cast<std::size_t>(X), words_and_first = static_cast<std::size_t>((R + 31) / 32 + 1);
@@ -64,7 +55,7 @@ struct GroupRoutes {
       t.add_shared(rows_XW + x * words() + r / 32, static_cast<int>(1u << (r % 32)));  // each bit once
     }
     t.sync();
-    write_items(t, rows_XW, totals, first_X, ends);
+    write_expert_items(t, X, item_rows, [&](int x) { return rows_of(rows_XW, x); }, totals, first_X, items_I, ends);
     t.sync();
     for (int i = ends[1] + t.thread(); i < I; i += t.num_threads()) items_I[i] = {0, 0, 0};
     for (int n = ends[0] + t.thread(); n < R * k; n += t.num_threads()) route_N[n] = 0;
@@ -77,46 +68,12 @@ struct GroupRoutes {
   }
 
  private:
-  MAGISTER_DEVICE static int items_of(int rows, int size) { return (rows + size - 1) / size; }
   MAGISTER_DEVICE int words() const { return (R + 31) / 32; }
 
   MAGISTER_DEVICE int rows_of(const int* rows_XW, int x) const {
     int rows = 0;
     for (int w = 0; w < words(); ++w) rows += bits_set(static_cast<std::uint32_t>(rows_XW[x * words() + w]));
     return rows;
-  }
-
-  // Each thread takes some neighbouring experts. A 64-bit sum counts their items (upper half) and routes.
-  template <typename Thread>
-  MAGISTER_DEVICE void write_items(Thread& t, const int* rows_XW, std::int64_t* totals, int* first_X, int* ends) const {
-    const int each = (X + t.num_threads() - 1) / t.num_threads(), begin = t.thread() * each,
-              end = begin + each < X ? begin + each : X;
-    std::int64_t own = 0;
-    for (int x = begin; x < end; ++x) {
-      const int rows = rows_of(rows_XW, x);
-      own += (static_cast<std::int64_t>(items_of(rows, item_rows)) << 32) + rows;
-    }
-    std::int64_t sum = own;  // of this thread and of those before it in the warp
-    for (int step = 1; step < kWarp; step *= 2) {
-      const std::int64_t before = t.shuffle(sum, t.lane() >= step ? t.lane() - step : t.lane());
-      if (t.lane() >= step) sum += before;
-    }
-    if (t.lane() == kWarp - 1) totals[t.warp()] = sum;
-    t.sync();
-    for (int warp = 0; warp < t.warp(); ++warp) sum += totals[warp];
-    const std::int64_t before = sum - own;
-    int first = static_cast<int>(before & 0xffffffff), item = static_cast<int>(before >> 32);
-    for (int x = begin; x < end; ++x) {
-      const int rows = rows_of(rows_XW, x);
-      first_X[x] = first;
-      for (int done = 0; done < rows; done += item_rows)
-        items_I[item++] = {x, first + done, rows - done < item_rows ? rows - done : item_rows};
-      first += rows;
-    }
-    if (t.thread() == t.num_threads() - 1) {
-      ends[0] = static_cast<int>(sum & 0xffffffff);
-      ends[1] = static_cast<int>(sum >> 32);
-    }
   }
 
   MAGISTER_DEVICE void write_place(int r, int i, const int* rows_XW, const int* first_X) const {
