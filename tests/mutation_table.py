@@ -367,6 +367,8 @@ MUTATIONS = [
     Mutation("paired-product-with-the-scales-of-neighbours", "src/model/gpu/ring_product_kernel.h", "constexpr int kNeighbours = End::kPaired ? 8 : kOutputs;", "constexpr int kNeighbours = kOutputs;", "test_model_gpu_paired_product"),
     Mutation("rotation-of-a-pair-the-wrong-way", "src/model/gpu/paired_ends.h", "float x = to_float(low), y = to_float(high);", "float x = to_float(high), y = to_float(low);", "test_model_gpu_paired_product"),
     Mutation("row-norm-without-the-streams-factor", "src/model/gpu/row_norm_kernel.h", "(values[v][i] + delta[v][i]) * norm.factor;", "values[v][i] + delta[v][i];", "test_model_gpu_paired_product"),
+    Mutation("throughput-of-codes-by-the-weight-before", "src/model/gpu/decode_products.cpp", "  dequantize(linear.stored(), static_cast<int>(linear.scheme.bits())", "  if (linear.outputs < linear.inputs)\n    dequantize(linear.stored(), static_cast<int>(linear.scheme.bits())", "test_model_decode_products"),
+    Mutation("throughput-of-codes-without-its-buffer-in-plans", "src/runtime/memory_plan.cpp", "if (gpu.throughput && gpu.quantized)", "if (gpu.throughput && gpu.quantized && cache_pages == 0)", "test_runtime_memory_plan"),
     Mutation("throughput-without-bias", "src/model/gpu/decode_products.cpp", "if (bias_N.defined()) out.add_(bias_N);", "", "test_model_decode_products"),
     Mutation("a-librarys-product-unseen", "src/model/gpu/fixed_product.cpp", "const WatchedLaunch watched(", "if (M < 0) WatchedLaunch(", "test_model_fixed_product"),
     Mutation("no-candidate-is-one", "src/engine/gpu_candidates.cpp", "if (id_of(best[i]) < 0) break;", "", "test_engine_gpu_candidates"),

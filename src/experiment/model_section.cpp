@@ -157,10 +157,6 @@ ModelSection read_model(ConfigNode section, const ExperimentConfig* experiment, 
   section.outside_identity("quantization_loss");  // measured in addition to the results, which stay the same
   if (!judges) {
     model.throughput_decoding = section.later_choice("decoding", {"latency", "throughput"}) == "throughput";
-    if (model.throughput_decoding && quantized)
-      section.reject("decoding",
-                     "throughput, and quantization: {} (codes have products of their own); remove one of the two keys",
-                     model.quantization);
     model.cudnn_attention = section.later_choice("attention", {"flash", "cudnn"}) == "cudnn";
   }
   model.rope_length = static_cast<std::uint64_t>(section.optional_integer("rope_length", 1, INT32_MAX).value_or(0));

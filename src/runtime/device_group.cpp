@@ -105,7 +105,7 @@ GroupModel counted(const Checkpoint& checkpoint, const PassShape& pass, std::uin
   model.pages = pages;
   model.gpu =
       GpuDemand{model.dtype, gpu_has_codes(checkpoint.description(), checkpoint.file(), model.dtype, model.scheme),
-                checkpoint.section().fp8_cache};
+                checkpoint.section().fp8_cache, checkpoint.section().throughput_decoding};
   return model;
 }
 

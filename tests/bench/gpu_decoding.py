@@ -6,7 +6,7 @@ A judge's prompts queue for the memory of those that are computed at once; no be
 """
 BF16, FP8 = ["--dtype", "bf16"], ["--dtype", "fp8"]
 CODES = {"int8": ["--format", "int8", "--group", 128], "int4": ["--format", "int4", "--group", 128]}
-THROUGHPUT = ["--decoding", "throughput"]
+THROUGHPUT, CODED_PAGES = ["--decoding", "throughput"], ["--kv-cache", "fp8"]
 # Tokens/s of 70B in fp8 with 2,048 in and 128 out on one H200, input and output counted: 442 output tokens/s of
 # TensorRT-LLM's docs/source/performance/perf-overview.md (v1.0), times 17.
 JUDGE_AIM = 7514
@@ -22,21 +22,24 @@ def measurements(sizes, bench):
         yield bench(f"decoding_{name}", ["decode", "{8b}", *kind, *one], 40)
     yield bench("decoding_many_bf16", ["decode", "{8b}", *BF16, *many, *THROUGHPUT], 40)
     yield bench("decoding_many_fp8", ["decode", "{8b}", *FP8, *many, *THROUGHPUT], 40)
+    yield bench("decoding_many_fp8_kv", ["decode", "{8b}", *FP8, *many, *THROUGHPUT, *CODED_PAGES], 40)
     yield bench("decoding_many_fp8_tile", ["decode", "{8b}", *FP8, *many], 40)
     experts = ["decode", "{moe}", "--format", "int4", "--group", 32, "--layers", sizes.layers, "--tokens", sizes.few_written, "--sequences", sizes.many[0]]
     for state in ("on", "off"):
         yield bench(f"decoding_experts_{state}", [*experts, "--graph", state], 40)
-    yield bench("layer_decode_many_fp8", ["layer", "{8b}", *FP8, "--rows", sizes.many[-1], "--past", sizes.prompt, *THROUGHPUT, "--layers", sizes.layers,
-                                       "--repeats", sizes.repeats], 40)
+    yield bench("layer_decode_many_fp8", ["layer", "{8b}", *FP8, "--rows", sizes.many[-1], "--past", sizes.prompt, *THROUGHPUT, *CODED_PAGES,
+                                       "--layers", sizes.layers, "--repeats", sizes.repeats], 40)
 
 
 def judge(name, kind, sizes, bench):
-    words = ["judge", "{70b}", *kind, "--tokens", sizes.judge_prompt, "--sequences", sizes.judges, "--at-once", sizes.judges_at_once]
+    """Pages of codes hold twice the prompts: the more a decoding pass has, the fewer of them read the weights."""
+    words = ["judge", "{70b}", *kind, *THROUGHPUT, *CODED_PAGES, "--tokens", sizes.judge_prompt, "--sequences", sizes.judges,
+             "--at-once", 2 * sizes.judges_at_once]
     return bench(name, words, 230)
 
 
 def judge_fp8(sizes, bench):
-    yield judge("judge_70b_fp8", [*FP8, *THROUGHPUT], sizes, bench)
+    yield judge("judge_70b_fp8", FP8, sizes, bench)
 
 
 def judge_int8(sizes, bench):
@@ -62,7 +65,9 @@ def rows(row, sizes):
         row("one text, 8B, int8: bytes/s over the copy bandwidth", 0.60, 0.72, over_copy("decoding_int8")),
         row("one text, 8B, int4: bytes/s over the copy bandwidth", 0.50, 0.60, over_copy("decoding_int4")),
         row(f"{many} texts, 8B, bf16, for throughput: tokens/s", 18500, 21000, figure("decoding_many_bf16")),
-        row(f"{many} texts, 8B, fp8, for throughput: tokens/s", 24000, 28000, figure("decoding_many_fp8"), "layer_decode_many_fp8"),
+        row(f"{many} texts, 8B, fp8, for throughput: tokens/s", None, None, figure("decoding_many_fp8")),
+        row(f"{many} texts, 8B, fp8 with keys and values in fp8, for throughput: tokens/s", 24000, 28000, figure("decoding_many_fp8_kv"),
+            "layer_decode_many_fp8"),
         row(f"{many} texts, 8B, fp8: throughput over latency, tokens/s", None, None, over_other("decoding_many_fp8", "decoding_many_fp8_tile")),
         row(f"{many} texts, 8B: fp8 over bf16, tokens/s", None, None, over_other("decoding_many_fp8", "decoding_many_bf16")),
         row(f"{some} texts, {sizes.layers} layers of gpt-oss-120b, int4: graphs over kernels one by one, tokens/s", None, None,

@@ -36,7 +36,7 @@ class Sizes:
     many: tuple = (32, 64, 256)
     judge_prompt: int = 2048
     judges: int = 256
-    judges_at_once: int = 80  # their pages are 53 GiB
+    judges_at_once: int = 80  # their pages are 53 GiB in bf16; twice as many in fp8
     top_k: int = 64
     layers: int = 4  # layers that `bench layer` makes; the whole model is computed from them
     repeats: int = 5

@@ -70,7 +70,7 @@ class DryRun(Check):
         self.assertIn("| make rows |", text)
 
     def test_parts_of_decoding(self):
-        for part, rows in (("decoding", 8), ("kv_cache", 2), ("judge", 1), ("judge_int8", 1)):
+        for part, rows in (("decoding", 9), ("kv_cache", 2), ("judge", 1), ("judge_int8", 1)):
             with self.subTest(part):
                 _, data, _ = self.passes(part)
                 self.measured(part, data)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "magister/core/error.h"
+#include "magister/model/pass_memory.h"
 #include "magister/parallel/process_group.h"
 #include "model/gpu/gpu_backend.h"
 #include "model/gpu/gpu_model.h"
@@ -145,6 +146,47 @@ TEST_F(ThroughputDecoding, EightBitFloatsGoThroughIt) {
   }
 }
 
+// The same with weights in codes: a pass multiplies the numbers that prompts multiply, so that a text is what plain
+// weights of these numbers write, bit for bit.
+TEST_F(ThroughputDecoding, CodesBecomePlainWeights) {
+  for (const QuantType type : {QuantType::kInt8, QuantType::kInt4}) {
+    SCOPED_TRACE(static_cast<int>(type));
+    asked_.clear();
+    made_.clear();
+    const std::shared_ptr<const GpuWeights> weights = weights_of(at::kBFloat16, {type, 32});
+    auto plain = std::make_shared<GpuWeights>(*weights);
+    for (GpuLayer& layer : plain->layers) {
+      for (GpuLinear* linear : layer.products()) {
+        linear->weight_NK = plain_weight(*linear, at::kBFloat16, Queue{});
+        linear->codes_NB.reset();
+        linear->scheme = QuantScheme{};
+      }
+    }
+    GpuModel model(weights, Queue{}, *group_), of_plain(plain, Queue{}, *group_);
+    const at::Tensor ours = decoded(model).to(at::kFloat);
+    model.use_throughput_decoding(library(good));
+    EXPECT_EQ(asked_, (std::vector<std::string>{"256x128", "128x128 f32", "512x128", "128x256 f32", "96x128 f32"}));
+    of_plain.use_throughput_decoding(library(good));
+    model.use_graphs(false);
+    const std::int64_t before = products();
+    const at::Tensor eager = decoded(model);
+    EXPECT_EQ(products() - before, 3 * 2 * 4) << "three passes of two layers";
+    EXPECT_TRUE(at::equal(eager, decoded(of_plain)));
+    EXPECT_LE((eager.to(at::kFloat) - ours).abs().max().item<double>(), 0.05 * ours.abs().max().item<double>());
+    EXPECT_TRUE(at::equal(decoded(model, {2}), eager.narrow(0, 2, 1))) << "alone";
+    EXPECT_TRUE(at::equal(decoded(model, {1, 2}), eager.narrow(0, 1, 2))) << "among others";
+    model.use_graphs(true);
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(decoded(model), eager)) << "in a graph";
+  }
+}
+
+TEST_F(ThroughputDecoding, TheBufferForCodesIsPlanned) {
+  const auto weights = weights_of(at::kBFloat16, {QuantType::kInt8, 32});
+  EXPECT_EQ(DecodeProducts(*weights, Queue{}, library(good)).num_bytes(),
+            decoding_plain_bytes(config_, weights->partition));
+  EXPECT_EQ(DecodeProducts(*weights_of(at::kBFloat16), Queue{}, library(good)).num_bytes(), 0u);
+}
+
 // A graph that was recorded before, of the same cache, holds the other products.
 TEST_F(ThroughputDecoding, AGraphOfBeforeIsForgotten) {
   GpuModel model(weights_of(at::kBFloat16), Queue{}, *group_);
@@ -193,7 +235,8 @@ TEST_F(ThroughputDecoding, WhatItDoesNotTakeIsRefused) {
     return good({factors.x_MK, factors.weight_NK}, out);
   };
   EXPECT_NE(refuses(weights_of(at::kFloat8_e4m3fn), without_scales).find("128 weights in fp8"), std::string::npos);
-  EXPECT_NE(refuses(weights_of(at::kBFloat16, {QuantType::kInt8, 32}), good).find("are codes"), std::string::npos);
+  EXPECT_NE(refuses(weights_of(at::kBFloat16, {QuantType::kInt8, 32}), by_number).find("no algorithm for 256 x 128"),
+            std::string::npos);
   EXPECT_NE(refuses(weights_of(at::kFloat), good).find("they need bf16"), std::string::npos);
   // A head that has none goes on as it was.
   GpuModel model(weights_of(at::kBFloat16), Queue{}, *group_);

@@ -30,6 +30,9 @@ struct GpuPassSize {
 MemoryParts gpu_pass_parts(const ModelConfig& config, const Partition& partition, int tp_size, const GpuPassSize& size,
                            bool codes, at::ScalarType dtype);
 
+// Bytes of the buffer in which decoding for throughput widens codes to bf16, a product at a time.
+std::uint64_t decoding_plain_bytes(const ModelConfig& config, const Partition& partition);
+
 class PassMemory {
  public:
   using Size = GpuPassSize;

@@ -25,7 +25,8 @@ namespace magister {
 struct GpuDemand {
   at::ScalarType dtype = at::kBFloat16;  // of the weights, from resolve_gpu_dtype()
   bool quantized = false;
-  bool fp8_cache = false;  // pages of keys and values in 8-bit floats
+  bool fp8_cache = false;   // pages of keys and values in 8-bit floats
+  bool throughput = false;  // decoding passes widen codes in a buffer of their own
 };
 
 // The share of a GPU's free memory that a model may use; the rest is for the CUDA context's growth, cuBLAS's workspace

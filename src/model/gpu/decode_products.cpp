@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "magister/core/error.h"
 #include "magister/device/upload.h"
 #include "model/gpu/gpu_linear.h"
@@ -14,13 +16,35 @@ namespace {
 
 bool is_fp8(const GpuLinear& linear) { return linear.fp8_NK.defined(); }
 
-ProductFactors factors_of(const GpuLinear& linear, const ProductRows& rows) {
-  if (!is_fp8(linear)) return {rows.x_MK, linear.weight_NK};
+// Numbers of the largest weight of the layers that is held in codes.
+std::int64_t most_coded_numbers(const GpuWeights& weights) {
+  std::int64_t most = 0;
+  for (const GpuLayer& layer : weights.layers) {
+    for (const GpuLinear* linear : layer.products()) {
+      if (linear->is_quantized()) most = std::max(most, linear->outputs * linear->inputs);
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+at::Tensor DecodeProducts::plain(const GpuLinear& linear, const Queue& queue) const {
+  if (!linear.is_quantized()) return linear.weight_NK;
+  const at::Tensor weight_NK =
+      plain_.narrow(0, 0, linear.outputs * linear.inputs).view({linear.outputs, linear.inputs});
+  dequantize(linear.stored(), static_cast<int>(linear.scheme.bits()), static_cast<int>(linear.scheme.group),
+             weight_NK.data_ptr(), /*float_out=*/false, queue);
+  return weight_NK;
+}
+
+ProductFactors DecodeProducts::factors_of(const GpuLinear& linear, const ProductRows& rows, const Queue& queue) const {
+  if (!is_fp8(linear)) return {rows.x_MK, plain(linear, queue)};
   return {rows.bytes_MK.view(at::kFloat8_e4m3fn), linear.fp8_NK, rows.scale_M1, linear.fp8_scales_1N};
 }
 
-FixedProduct chosen_for(const GpuLinear& linear, at::ScalarType out_type, const Queue& queue,
-                        const DecodeProducts::Algorithms& algorithms) {
+FixedProduct DecodeProducts::chosen_for(const GpuLinear& linear, at::ScalarType out_type, const Queue& queue,
+                                        const Algorithms& algorithms) const {
   const at::Device device = device_of(queue);
   ProductRows block{self_test_block(kTriedBlock, linear.inputs, device).to(at::kBFloat16)};
   if (is_fp8(linear)) {
@@ -30,12 +54,12 @@ FixedProduct chosen_for(const GpuLinear& linear, at::ScalarType out_type, const 
   }
   const at::ScalarType type = is_fp8(linear) ? at::kFloat8_e4m3fn : at::kBFloat16;
   return choose_product(algorithms(linear.outputs, linear.inputs, type, out_type, queue, kMostDecodeRows),
-                        factors_of(linear, block), out_type, queue, kMostDecodeRows);
+                        factors_of(linear, block, queue), out_type, queue, kMostDecodeRows);
 }
 
-void queue_product(const FixedProduct& product, const GpuLinear& linear, const ProductRows& rows,
-                   const at::Tensor& out_MN, const Queue& queue) {
-  const ProductFactors factors = factors_of(linear, rows);
+void DecodeProducts::queue_product(const FixedProduct& product, const GpuLinear& linear, const ProductRows& rows,
+                                   const at::Tensor& out_MN, const Queue& queue) const {
+  const ProductFactors factors = factors_of(linear, rows, queue);
   MAGISTER_ASSERT(product.defined() && factors.x_MK.is_contiguous() && factors.x_MK.size(0) == out_MN.size(0) &&
                   factors.x_MK.size(0) <= kMostDecodeRows);
   call_library(
@@ -47,16 +71,13 @@ void queue_product(const FixedProduct& product, const GpuLinear& linear, const P
       queue);
 }
 
-}  // namespace
-
 DecodeProducts::DecodeProducts(const GpuWeights& weights, const Queue& queue, const Algorithms& algorithms) {
   MAGISTER_CHECK(weights.config.labels.empty(), ExitCode::kConfig,
                  "model.decoding: throughput for a classifier (it generates no text); remove the key");
+  if (const std::int64_t numbers = most_coded_numbers(weights); numbers > 0)
+    plain_ = at::empty({numbers}, at::TensorOptions().dtype(at::kBFloat16).device(weights.device));
   const auto find = [&](const GpuLinear& linear, at::ScalarType out_type) {
-    MAGISTER_CHECK(is_fp8(linear) || (linear.weight_NK.defined() && linear.weight_NK.scalar_type() == at::kBFloat16),
-                   ExitCode::kConfig,
-                   "model.decoding: throughput, but the weights of this model's layers are codes (which have their own "
-                   "products); remove the key");
+    MAGISTER_ASSERT(is_fp8(linear) || linear.is_quantized() || linear.weight_NK.scalar_type() == at::kBFloat16);
     FixedProduct& product = of_shape_[out_type == at::kFloat ? 1 : 0][{linear.outputs, linear.inputs, is_fp8(linear)}];
     if (!product.defined()) product = chosen_for(linear, out_type, queue, algorithms);
     MAGISTER_CHECK(product.defined(), ExitCode::kConfig,
