@@ -121,6 +121,12 @@ class Formats:
             scales = self.scales(-(-self.out // 32), -(-self.inputs // 48), dtype=torch.float32)
             wide = scales.numpy().repeat(32, 0)[: self.out].repeat(48, 1)[:, : self.inputs]
             tensors["m.weight_scale_inv"], config = scales, {"quant_method": "fp8", "weight_block_size": [32, 48], "fmt": "e4m3"}
+        elif kind == "blocks":  # of two sizes, in two groups of layers; this one has the first
+            scales = self.scales(-(-self.out // 32), -(-self.inputs // 48), dtype=torch.float32)
+            wide = scales.numpy().repeat(32, 0)[: self.out].repeat(48, 1)[:, : self.inputs]
+            tensors["m.weight_scale"], groups = scales, config["config_groups"]
+            groups["group_0"]["weights"].update(strategy="block", block_structure=[32, 48])
+            groups["group_1"] = {**groups["group_0"], "targets": ["re:other"], "weights": {**groups["group_0"]["weights"], "block_structure": [16, 48]}}
         elif kind == "tensor":
             tensors["m.weight_scale"] = self.scales(1, dtype=torch.float32)
             wide = tensors["m.weight_scale"].numpy()
@@ -182,7 +188,7 @@ def all_formats():
     yield "W8A8", lambda f: f.int8()
     yield "W8A8 one scale", lambda f: f.int8(one=True)
     yield "W8A8 zeros", lambda f: f.int8(zero=True)
-    for kind in ("tensor", "channel", "block"):
+    for kind in ("tensor", "channel", "block", "blocks"):
         yield f"FP8 {kind}", lambda f, k=kind: f.fp8(k)
     for kind in ("nf4", "fp4"):
         yield kind, lambda f, k=kind: f.bnb4(k)
@@ -241,7 +247,7 @@ class QuantizedOracle(unittest.TestCase):
 
     def test_what_is_wrong_is_refused(self):
         base = {"gptq": Formats(1).gptq, "awq": Formats(1).awq, "ct": Formats(1).packed, "asym": lambda: Formats(1).packed(asymmetric=True),
-                "int8": Formats(1).int8, "fp8": Formats(1).fp8, "nf4": lambda: Formats(1).bnb4(nested=True), "bnb8": Formats(1).bnb8, "mxfp4": Formats(1).mxfp4}
+                "int8": Formats(1).int8, "fp8": Formats(1).fp8, "blocks": lambda: Formats(1).fp8("blocks"), "nf4": lambda: Formats(1).bnb4(nested=True), "bnb8": Formats(1).bnb8, "mxfp4": Formats(1).mxfp4}
         state = "m.weight.quant_state.bitsandbytes__nf4"
 
         def edited_state(**changes):
@@ -283,6 +289,8 @@ class QuantizedOracle(unittest.TestCase):
             ("int8", lambda c, t: t.update({"m.weight_scale_inv": torch.ones(1)}), "one of them"),
             ("fp8", lambda c, t: t.update({"m.weight_scale": torch.ones(2, 2)}), "m.weight_scale"),
             ("fp8", lambda c, t: t.update({"m.weight_scale": torch.ones(48, 1, 1)}), "m.weight_scale"),
+            ("blocks", lambda c, t: c["config_groups"]["group_1"]["weights"].update(block_structure=[31, 48]), "blocks of 32 x 48 and of 31 x 48 (several fit"),
+            ("blocks", lambda c, t: t.update({"m.weight_scale": torch.ones(5, 5)}), "in blocks of 32 x 48 and of 16 x 48 fit"),
             ("nf4", edited_state(blocksize=0), "blocksize"), ("nf4", edited_state(blocksize=None), "blocksize"), ("nf4", edited_state(shape=[48]), "shape"),
             ("nf4", edited_state(shape=[2**63, 2]), "no layer has such a size"), ("nf4", edited_state(shape=[48, 146]), "m.weight"),
             ("nf4", edited_state(blocksize=32), "m.weight.absmax"), ("nf4", edited_state(nested_offset=None), "nested_offset"),

@@ -143,8 +143,8 @@ class Reader {
                    "{}: quantization_config names blocks of {} (two numbers from 1 to 65536 must be there); fetch the "
                    "config again",
                    printable(out_.path), printable(block.dump(), 60));
-    out_.block_rows = block[0].get<std::int64_t>();
-    out_.block_columns = block[1].get<std::int64_t>();
+    const WeightBlock found{block[0].get<std::int64_t>(), block[1].get<std::int64_t>()};
+    if (std::find(out_.blocks.begin(), out_.blocks.end(), found) == out_.blocks.end()) out_.blocks.push_back(found);
   }
 
   void read_compressed_tensors() {

@@ -12,14 +12,19 @@ namespace magister {
 
 enum class QuantMethod { kGptq, kAwq, kCompressedTensors, kFp8, kBitsAndBytes, kMxfp4 };
 
+struct WeightBlock {
+  std::int64_t rows, columns;
+  bool operator==(const WeightBlock&) const = default;
+};
+
 struct QuantizationConfig {
   QuantMethod method = QuantMethod::kGptq;
-  std::string path;                                // of the config.json, for messages
-  std::vector<std::int64_t> bits;                  // bits of weights that the file names; empty: none
-  std::vector<std::int64_t> group_sizes;           // group sizes that the file names; -1 and absent ones are left out
-  std::int64_t block_rows = 0, block_columns = 0;  // FP8 in blocks, else 0
-  bool symmetric = false;                          // GPTQ: all zeros are the middle
-  bool stored_zero_is_true = false;                // GPTQ v2: true; v1 stores zero - 1
+  std::string path;                       // of the config.json, for messages
+  std::vector<std::int64_t> bits;         // bits of weights that the file names; empty: none
+  std::vector<std::int64_t> group_sizes;  // group sizes that the file names; -1 and absent ones are left out
+  std::vector<WeightBlock> blocks;        // that share a scale, in FP8: one kind of them, or several for unlike layers
+  bool symmetric = false;                 // GPTQ: all zeros are the middle
+  bool stored_zero_is_true = false;       // GPTQ v2: true; v1 stores zero - 1
 };
 
 // Reads config.json of the folder. nullopt if there is no such file or no such key, or if it is not JSON (the code that

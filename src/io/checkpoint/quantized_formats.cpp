@@ -306,22 +306,39 @@ class Finder {
     return w;
   }
 
+  std::string blocks_named() const {
+    std::string out;
+    for (const WeightBlock& block : config_.blocks)
+      out += fmt::format("{}{} x {}", out.empty() ? "blocks of " : " and of ", block.rows, block.columns);
+    return out.empty() ? "blocks" : out;
+  }
+
   void place_scales(const std::string& name, QuantizedWeight& w) const {
     const Shape& shape = w.scales.info->shape;
     const std::int64_t rows = shape.empty() ? 1 : shape[0], groups = shape.size() < 2 ? 1 : shape[1];
-    const std::int64_t br = config_.block_rows, bc = config_.block_columns;
+    std::vector<WeightBlock> fitting;
+    for (const WeightBlock& block : config_.blocks) {
+      const WeightBlock here{std::min(block.rows, w.out), std::min(block.columns, w.in)};
+      const bool fits = rows == ceil_div(w.out, here.rows) && groups == ceil_div(w.in, here.columns),
+                 is_new = std::find(fitting.begin(), fitting.end(), here) == fitting.end();
+      if (shape.size() == 2 && fits && is_new) fitting.push_back(here);
+    }
     w.groups = groups;
     if (rows == 1 && groups == 1) {
       w.rows_a_scale = w.out;
       w.group = w.in;
-    } else if (br > 0 && shape.size() == 2 && rows == ceil_div(w.out, br) && groups == ceil_div(w.in, bc)) {
-      w.rows_a_scale = br;
-      w.group = bc;
+    } else if (!fitting.empty()) {
+      MAGISTER_CHECK(fitting.size() == 1, ExitCode::kData,
+                     "tensor {} is {} for a weight [{}, {}], and quantization_config names {} (several fit, so the "
+                     "numbers are not known); use a checkpoint with one size of blocks",
+                     printable(w.scales.info->name), shown(shape), w.out, w.in, blocks_named());
+      w.rows_a_scale = fitting[0].rows;
+      w.group = fitting[0].columns;
     } else {
       MAGISTER_CHECK(rows == w.out && shape.size() <= 2, ExitCode::kData,
-                     "tensor {} is {} for a weight [{}, {}] (one scale, one an "
-                     "output, by group, or in blocks of {} x {} fit); fetch the file again",
-                     printable(w.scales.info->name), shown(shape), w.out, w.in, br, bc);
+                     "tensor {} is {} for a weight [{}, {}] (one scale, one an output, by group, or in {} fit); fetch "
+                     "the file again",
+                     printable(w.scales.info->name), shown(shape), w.out, w.in, blocks_named());
       w.group = group_size(name, w.in, groups);
     }
     expect(w.scales, shape, kFloats);
