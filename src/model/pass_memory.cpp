@@ -67,7 +67,7 @@ MemoryParts gpu_pass_parts(const ModelConfig& config, const Partition& partition
 }
 
 std::uint64_t decoding_plain_bytes(const ModelConfig& config, const Partition& partition) {
-  return most_plain_weights(config, partition) * c10::elementSize(at::kBFloat16);
+  return most_plain_weights(config, partition, at::kBFloat16) * c10::elementSize(at::kBFloat16);
 }
 
 bool PassMemory::fits_here(const Size& size) const {

@@ -251,7 +251,8 @@ TEST(PromptExperts, CodesHaveTheBitsOfTheirNumbers) {
     for (GpuExpert& expert : plain.layers[0].experts) {
       for (GpuLinear* linear : {&expert.gate_up_proj, &expert.down_proj}) {
         linear->weight_NK = plain_weight(*linear, at::kBFloat16, Queue{});
-        linear->codes_NB = linear->scales_NG = {};
+        linear->codes_NB.reset();
+        linear->scales_NG.reset();
         linear->scheme = {};
       }
     }
