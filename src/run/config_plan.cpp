@@ -79,8 +79,8 @@ GroupModel model_of(const ModelSection& named, const std::string& name) {
                 : section.dtype == "fp8"                       ? at::kFloat8_e4m3fn
                                                                : at::kBFloat16;
   model.scheme = quant_scheme_of(section);
-  model.gpu = GpuDemand{model.dtype, model.scheme.on() || keeps_mxfp4(named), section.fp8_cache,
-                        section.throughput_decoding};
+  model.gpu =
+      GpuDemand{model.dtype, model.scheme.on() || keeps_mxfp4(named), section.fp8_cache, section.throughput_decoding};
   return model;
 }
 
