@@ -194,13 +194,14 @@ class GpuCode(unittest.TestCase):
         key = "model.decoding=throughput"
         self.refused_and_said("throughput", (([key], "model.decoding: throughput on CPUs", {}), ([key], "with model.dtype: f32", ON_HOST),
                                              (["model.decoding=throughputs"], "did you mean throughput?", {}),
-                                             ([key, "model.dtype=bf16", "model.quantization=int8"], "has no algorithm for", ON_HOST),
                                              ([key, "model.dtype=bf16"], "model.decoding: throughput cannot be used on cpu: ", ON_HOST)), "model.decoding=latency")
 
-    def test_throughput_in_fp8_where_there_is_none(self):
-        result = self.world.run("throughput-fp8", 1, "model.decoding=throughput", "model.dtype=fp8", **ON_HOST)
-        self.assertEqual(result.returncode, 78, result.stderr)
-        self.assertIn("weights in fp8 (from cuBLAS 12.9 and compute capability 9.0 on)", result.stderr)
+    def test_throughput_in_few_bits_where_there_is_none(self):
+        for name, changes, words in (("fp8", ["model.dtype=fp8"], "weights in fp8 (from cuBLAS 12.9 and compute capability 9.0 on)"),
+                                     ("int8", ["model.dtype=bf16", "model.quantization=int8"], "model.decoding: throughput cannot be used on cpu: ")):
+            result = self.world.run(f"throughput-{name}", 1, "model.decoding=throughput", *changes, **ON_HOST)
+            self.assertEqual(result.returncode, 78, result.stderr)
+            self.assertIn(words, result.stderr)
 
     def test_f16_is_refused(self):
         result = self.world.run("f16", 1, "model.dtype=f16", **ON_HOST)
