@@ -29,6 +29,12 @@ static_assert(CopyPiece::is_always_lock_free, "ranks share it without locks");
 
 std::size_t whole_units(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+// Its first byte is touched, because an empty range is refused.
+bool take_huge_page(std::byte* page) {
+  *static_cast<volatile std::byte*>(page) = std::byte{0};
+  return ::madvise(page, kCopyPage, MADV_COLLAPSE) == 0;
+}
+
 }  // namespace
 
 // Zeroed shared memory: all pieces are free.
@@ -41,6 +47,8 @@ std::shared_ptr<HostCopy> HostCopy::make(const Communicator& host, std::size_t n
   const std::size_t size = whole_units(sizeof(Header), kCopyPage) + whole_units(num_bytes, kCopyPage);
   std::shared_ptr<SharedMemory> memory = SharedMemory::make(host, size);
   if (memory == nullptr) return nullptr;
+  const bool is_huge = take_huge_page(memory->data());  // the ranks have not yet filled anything
+  if (host.min(std::uint64_t{is_huge ? 1u : 0u}) == 0) return nullptr;
   return std::shared_ptr<HostCopy>(new HostCopy(std::move(memory), size));
 }
 
@@ -58,14 +66,10 @@ std::byte* HostCopy::cut(std::size_t num_bytes) {
   return memory_->data() + std::exchange(used_, used_ + bytes);
 }
 
-// A huge page that begins in the piece is taken before the piece is written: its first byte is touched, because an
-// empty range is refused.
+// A huge page that begins in the piece is taken before the piece is written.
 void HostCopy::take_huge_pages() const {
-  for (std::size_t at = whole_units(piece_begin_, kCopyPage); at < used_; at += kCopyPage) {
-    std::byte* const page = memory_->data() + at;
-    *static_cast<volatile std::byte*>(page) = std::byte{0};
-    if (::madvise(page, kCopyPage, MADV_COLLAPSE) != 0) return;  // pages of 4 KiB hold the same numbers
-  }
+  for (std::size_t at = whole_units(piece_begin_, kCopyPage); at < used_; at += kCopyPage)
+    if (!take_huge_page(memory_->data() + at)) return;  // pages of 4 KiB hold the same numbers
 }
 
 void HostCopy::fill_once(const std::function<void()>& fill) {

@@ -1,12 +1,14 @@
 // Cores by affinity mask and by CPU quota; every file of the cgroup hierarchy may be absent.
 #include "parallel/cores.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -58,6 +60,24 @@ std::vector<int> allowed_cores() {
     return cores;
   }
   return {};
+}
+
+int memory_node_of(const std::vector<int>& cores, const std::string& nodes) {
+  constexpr int kMostNodes = 1024;
+  for (int node = 0; node < kMostNodes && !cores.empty(); ++node) {
+    std::istringstream ranges(read_text(fmt::format("{}/node{}/cpulist", nodes, node)));
+    std::set<int> own;
+    for (std::string range; std::getline(ranges, range, ',');) {
+      char* end = nullptr;
+      const long first = std::strtol(range.c_str(), &end, 10);
+      const long last = *end == '-' ? std::strtol(end + 1, nullptr, 10) : first;
+      if (end == range.c_str() || first < 0 || last > 1 << 20) continue;
+      for (long core = first; core <= last; ++core) own.insert(static_cast<int>(core));
+    }
+    const auto has = [&](int core) { return own.count(core) > 0; };
+    if (std::any_of(cores.begin(), cores.end(), has)) return std::all_of(cores.begin(), cores.end(), has) ? node : -1;
+  }
+  return -1;
 }
 
 CpuQuota read_cpu_quota(const std::string& cgroup_lines, const std::string& mount) {

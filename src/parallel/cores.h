@@ -10,6 +10,10 @@ namespace magister {
 // Numbers of the cores in this process's affinity mask, ascending; empty if the system call fails.
 std::vector<int> allowed_cores();
 
+// The NUMA node that has all of these cores; -1: several nodes have them, or it is not known. nodes: the folder of the
+// system's nodes (/sys/devices/system/node). Source: sysfs-devices-node in the kernel's documents of its ABI.
+int memory_node_of(const std::vector<int>& cores, const std::string& nodes);
+
 struct CpuQuota {
   int cores = 0;      // whole cores, at least 1; 0: no limit
   std::string group;  // folder of the cgroup that sets it; processes with the same folder share the quota

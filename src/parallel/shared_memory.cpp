@@ -12,6 +12,7 @@
 
 #include "magister/core/error.h"
 #include "magister/core/file_descriptor.h"
+#include "parallel/cores.h"
 
 namespace magister {
 namespace {
@@ -87,5 +88,10 @@ std::shared_ptr<SharedMemory> SharedMemory::make(const Communicator& ranks, std:
 }
 
 SharedMemory::~SharedMemory() { ::munmap(data_, num_bytes_); }
+
+Communicator ranks_near_memory(const Communicator& ranks) {
+  const Communicator host = ranks.split_by_host();
+  return host.split(1 + memory_node_of(allowed_cores(), "/sys/devices/system/node"), host.rank());
+}
 
 }  // namespace magister

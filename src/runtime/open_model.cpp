@@ -16,6 +16,7 @@
 #include "magister/model/transformer.h"
 #include "magister/parallel/gpu_cards.h"
 #include "magister/parallel/host_memory.h"
+#include "magister/parallel/shared_memory.h"
 #include "magister/runtime/device_group.h"
 
 namespace magister {
@@ -197,7 +198,7 @@ void OpenModel::share_weights(const Communicator& world, int tp_size) {
   if (world.min(std::uint64_t{may ? 1u : 0u}) == 0) return;
   // Panels have outputs beyond those of their weight. What finds no room there is loaded by every rank.
   const std::uint64_t bytes = weight_bytes(description, *file, dtype, 0, 1, quantization);
-  kept.host_copy = HostCopy::make(world.split_by_host(), bytes + bytes / 8);
+  kept.host_copy = HostCopy::make(ranks_near_memory(world), bytes + bytes / 8);
 }
 
 std::string OpenModel::layers() const {

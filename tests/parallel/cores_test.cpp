@@ -66,6 +66,22 @@ TEST_F(Cgroup, LessThanOneCoreIsOneAndNonsenseIsNoLimit) {
   EXPECT_EQ(quota("garbage without colons\n:\n").cores, 0);
 }
 
+TEST_F(Cgroup, CoresAreAtTheMemoryOfOneNodeOrOfSeveral) {
+  const auto node = [&](const std::vector<int>& cores) { return memory_node_of(cores, root_.string()); };
+  EXPECT_EQ(node({0, 1}), -1) << "a system without nodes";
+  write("node0/cpulist", "0-3,8-11\n");
+  write("node1/cpulist", "4-7,12-15\n");
+  write("node2/cpulist", "\n");
+  write("node3/cpulist", "16\n");
+  EXPECT_EQ(node({0, 3, 8}), 0);
+  EXPECT_EQ(node({5, 15}), 1);
+  EXPECT_EQ(node({16}), 3);
+  EXPECT_EQ(node({3, 4}), -1);
+  EXPECT_EQ(node({11, 12}), -1);
+  EXPECT_EQ(node({99}), -1);
+  EXPECT_EQ(node({}), -1);
+}
+
 TEST(Cores, TheMaskIsObeyed) {
   const std::vector<int> all = allowed_cores();
   ASSERT_FALSE(all.empty());

@@ -29,4 +29,8 @@ class SharedMemory {
   std::size_t num_bytes_;
 };
 
+// Those of the ranks that read each other's memory as fast as their own: on one host, with all cores at one NUMA node
+// or each at several. Collective over ranks.
+Communicator ranks_near_memory(const Communicator& ranks);
+
 }  // namespace magister

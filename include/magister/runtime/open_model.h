@@ -74,9 +74,9 @@ struct OpenModel {
   // From now on load() looks for its weights in the store and leaves them there, under the name that this returns.
   // identity: that of the task, with the model's hash as `prefix`model_sha256.
   const std::string& keep_weights(WeightStore& store, const Attributes& identity, const std::string& prefix);
-  // From now on load() fills one copy of the weights together with the other ranks of the host, if all ranks load this
-  // model in whole shards without codes on CPUs and can share memory; else every rank fills a copy. After
-  // keep_weights(). Collective over world.
+  // From now on load() fills one copy of the weights together with the ranks of the host that are at the same NUMA
+  // node, if all ranks load this model in whole shards without codes on CPUs and can share memory; else every rank
+  // fills a copy. After keep_weights(). Collective over world.
   void share_weights(const Communicator& world, int tp_size);
   // Fields of the event "start": device, dtype, quantization, cpu_kernels of rank 0, products_kept, products_made.
   nlohmann::ordered_json log_fields() const;
