@@ -66,7 +66,9 @@ MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uin
   MemoryParts parts = {{"weights", weights}};
   for (auto& one : gpu_pass_parts(config, part, tp_size, size, gpu.quantized, type)) parts.push_back(std::move(one));
   // Without a cache one sequence may have all tokens of a pass.
-  parts.emplace_back("rotary tables", gpu_rotary_bytes(config, size.tokens, longest > 0 ? longest : size.tokens));
+  if (const std::uint64_t tables = gpu_rotary_bytes(config, size.tokens, longest > 0 ? longest : size.tokens);
+      tables > 0)
+    parts.emplace_back("rotary tables", tables);
   if (cache_pages > 0) {
     // One page more, to which idle rows write.
     parts.emplace_back("keys and values", (cache_pages + 1) * gpu_page_bytes(config, part, gpu.dtype, gpu.fp8_cache));

@@ -155,8 +155,10 @@ TEST(PlannedMemory, DecodingTakesWhatIsPlanned) {
     const std::vector<gpu::GpuDecoder::Row> two(2, {1, 3, {pages.data(), 0}});
     decoder.use_graphs(false);
     const std::size_t kernels = gpu::record_on_host([&] { decoder.forward(two, cache); }).size();
-    EXPECT_EQ(kernels, fp8 ? 2u + 6u + 1u + 4u + 2u : 2u + 6u + 4u)
-        << "embeddings, last norm; two norms, rotation, attention, gate; products, and what joins the stream as f32";
+    EXPECT_EQ(kernels, fp8 ? 2u + 6u + 1u + 4u + 2u : 2u + 4u + 4u)
+        << "embeddings, last norm; two norms, rotation, attention, gate; products, and what joins the stream as f32; "
+           "in "
+           "bf16 rotation and gate are in their products";
     EXPECT_EQ(decoder.num_bytes(),
               gpu_decoding_bytes(config, weights.partition, 1, 384, fp8 ? at::kFloat8_e4m3fn : at::kBFloat16));
     EXPECT_EQ(gpu_decoding_bytes(config, weights.partition, 1, 384, at::kFloat), 0u) << "no kernels for it";
