@@ -46,11 +46,11 @@ Rows rows_of(ProductCase c, int N, int M) {
   rows.arguments = {rows.stored.weight, data<Bf16>(rows.x), c.K, rows.bias.data_ptr<float>(), nullptr, N, M, false};
   return rows;
 }
-at::Tensor product_alone(const Rows& rows, const ProductCase& c) {
+at::Tensor product_alone(const Rows& rows, const ProductCase& c, const NextWeight& next = {}) {
   at::Tensor out_MN = at::full({rows.x.size(0), rows.bias.size(0)}, NAN, at::kBFloat16);
   ProductArguments arguments = rows.arguments;
   arguments.out_MN = out_MN.data_ptr();
-  decode_product(arguments, c.bits, c.group, Queue{});
+  decode_product(arguments, c.bits, c.group, Queue{}, next);
   return out_MN;
 }
 
@@ -163,10 +163,10 @@ TEST_P(PairedProduct, AsksForTheNextProductsRows) {
   for (const ProductCase& c : kFormats) {
     if (c.K > 500) continue;  // four chains: many blocks are slow on the host
     SCOPED_TRACE(product_name({c, 0}));
-    Rows rows = rows_of(c, 4848, 1);  // 303 blocks, of which 264 ask
+    const Rows rows = rows_of(c, 4848, 1);  // 303 blocks, of which 264 ask
     const at::Tensor wanted = product_alone(rows, c);
-    rows.arguments.next = {rows.stored.weight.rows, rows.stored.weight.row_bytes / 16 * 16, 700, 400, 16};
-    EXPECT_TRUE(at::equal(product_alone(rows, c), wanted));
+    const NextWeight next{rows.stored.weight.rows, rows.stored.weight.row_bytes / 16 * 16, 700, 400, 16};
+    EXPECT_TRUE(at::equal(product_alone(rows, c, next), wanted));
   }
   const NextWeight next{nullptr, 64, 6, 100, 16};
   EXPECT_EQ(next.row(2) - next.row(0), 128);

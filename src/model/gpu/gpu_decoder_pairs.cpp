@@ -15,9 +15,8 @@ bool GpuDecoder::queue_rotated_product(const Places& places, const GpuLayer& lay
   const RotatedEnds end{rotation_of<Bf16>(layer, qkv_RQ, rope_.cos(shape.rope_table), rope_.sin(shape.rope_table),
                                           places.rope_rows_R, cache.keys[layer.kv_layer], cache.values[layer.kv_layer],
                                           places.slots_R)};
-  FewRows rows = few_rows(layer.qkv_proj, normed_RD.x_MK);
-  rows.arguments.next = next_weight(layer.o_proj);
-  return rotate_product(rows.arguments, rows.bits, rows.group, end, queue);
+  const FewRows rows = few_rows(layer.qkv_proj, normed_RD.x_MK);
+  return rotate_product(rows.arguments, rows.bits, rows.group, end, queue, next_weight(layer.o_proj));
 }
 
 bool GpuDecoder::queue_gate_product(const GpuLayer& layer, const ProductRows& normed_RD, const at::Tensor& middle_RF,
@@ -25,9 +24,8 @@ bool GpuDecoder::queue_gate_product(const GpuLayer& layer, const ProductRows& no
   const MlpFunction function = function_of(layer);
   if (products_ != nullptr || layer.gate_up_proj.fp8_NK.defined() || !function.is_plain_gate()) return false;
   const GateEnds end{data<Bf16>(middle_RF), static_cast<int>(layer.shape.mlp), function.activation};
-  FewRows rows = few_rows(layer.gate_up_proj, normed_RD.x_MK);
-  rows.arguments.next = next_weight(layer.down_proj);
-  return gate_product(rows.arguments, rows.bits, rows.group, end, queue);
+  const FewRows rows = few_rows(layer.gate_up_proj, normed_RD.x_MK);
+  return gate_product(rows.arguments, rows.bits, rows.group, end, queue, next_weight(layer.down_proj));
 }
 
 NextWeight GpuDecoder::after_attention(const GpuLayer& layer) const {

@@ -199,10 +199,9 @@ void product_of_few(const GpuLinear& linear, const at::Tensor& x_MK, at::Tensor&
                     const NextWeight& next) {
   MAGISTER_ASSERT(out_MN.is_contiguous());
   FewRows rows = few_rows(linear, x_MK);
-  rows.arguments.next = next;
   rows.arguments.out_MN = out_MN.data_ptr();
   rows.arguments.float_out = out_MN.scalar_type() == at::kFloat;
-  decode_product(rows.arguments, rows.bits, rows.group, queue);
+  decode_product(rows.arguments, rows.bits, rows.group, queue, next);
 }
 
 namespace {

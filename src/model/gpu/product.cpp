@@ -84,12 +84,12 @@ bool started(const Ring& kernel, const Queue& queue) {
 }
 
 template <int kBits, int kParts, CodeFormat::Offset kOffset>
-void by_rows(const ProductArguments& a, const Queue& queue) {
+void by_rows(const ProductArguments& a, const NextWeight& next, const Queue& queue) {
   const bool aligned = is_aligned(a, kBits);
   if constexpr (kOffset == CodeFormat::Offset::kMiddle) {
     if (aligned && a.M <= 8 &&
-        (has_wide_blocks(a) ? started(RingProduct<kBits, kParts, 2>{a}, queue)
-                            : started(RingProduct<kBits, kParts, 1>{a}, queue)))
+        (has_wide_blocks(a) ? started(RingProduct<kBits, kParts, 2>{a, {}, next}, queue)
+                            : started(RingProduct<kBits, kParts, 1>{a, {}, next}, queue)))
       return;
   }
   by_rows<kBits, kParts, kOffset>(a, aligned, [&](const auto& kernel) { start(kernel, queue); });
@@ -128,7 +128,7 @@ void set_group(StoredWeight& weight, int group) {
                  weight.N, weight.K, weight.G);
 }
 
-void decode_product(ProductArguments a, int bits, int group, const Queue& queue) {
+void decode_product(ProductArguments a, int bits, int group, const Queue& queue, const NextWeight& next) {
   MAGISTER_ASSERT(a.M >= 0 && a.M <= kMostDecodeRows && (bits == 16) == (a.weight.scales == nullptr));
   MAGISTER_ASSERT((a.weight.offsets != nullptr) ==
                   (a.weight.offset == CodeFormat::Offset::kZero || a.weight.offset == CodeFormat::Offset::kMinimum));
@@ -138,7 +138,7 @@ void decode_product(ProductArguments a, int bits, int group, const Queue& queue)
     if constexpr (kBits == 8 && kOffset == kFloatCodes) {
       MAGISTER_ASSERT(false);  // only grouped products read e4m3; others are cuBLAS's
     } else {
-      by_rows<kBits, kParts, kOffset>(a, queue);
+      by_rows<kBits, kParts, kOffset>(a, next, queue);
     }
   });
 }

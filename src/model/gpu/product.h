@@ -12,8 +12,9 @@ constexpr int kMostDecodeRows = 256;
 
 // bits: 16 (bf16), 8 or 4; group: 32, 64, 128 or 0; this function sets arguments.weight.group_shift and lead from
 // group. Uses 16-byte loads if rows are multiples of 16 bytes, K and lead are whole 16 bytes, and x is aligned to 16
-// bytes; otherwise it loads number by number, which gives correct results slowly.
-void decode_product(ProductArguments arguments, int bits, int group, const Queue& queue);
+// bytes; otherwise it loads number by number, which gives correct results slowly. next: what products of at most eight
+// rows may ask for.
+void decode_product(ProductArguments arguments, int bits, int group, const Queue& queue, const NextWeight& next = {});
 
 // The same for a plain weight [N, K] of every head, each with columns of x and of the result of its own. `first`: those
 // of the first head. One launch.

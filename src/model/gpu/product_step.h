@@ -49,7 +49,6 @@ struct ProductArguments {
   int M;
   bool float_out;
   const float* output_scales_N = nullptr;  // factors of the sums, before the bias; or nullptr
-  NextWeight next{};                       // a hint, which changes no result
 };
 
 // From the first head to the next one: bytes of the weight, numbers of x, bytes of the result.

@@ -1,23 +1,19 @@
-// Products of at most eight rows, the ones of a few texts: DecodeProduct with
-// the same bits, whose words travel through shared memory instead of registers.
-// A thread waits for loads to registers by one of six counters, which ptxas
-// gives to all loads of a loop alike: in DecodeProduct's machine code the wait
-// for a step's words is a wait for every load in flight, and x, loaded when it
-// is needed, queues behind them. Asynchronous copies end in the order of their
-// groups, so here kAhead - 1 steps stay in flight. Before a block waits for
-// earlier kernels it also asks for the next words of its rows to be brought
-// into the L2 cache, so that the memory is read while a norm or attention
-// computes. Sources: the PTX ISA on cp.async and cp.async.bulk.prefetch;
-// tests/gpu/device_code_test.py reads the waits. Legend: M rows, N outputs, K
-// inputs, G groups of inputs that share a scale.
+// Products of at most eight rows, the ones of a few texts: DecodeProduct with the same bits, whose words travel through
+// shared memory instead of registers. A thread waits for loads to registers by one of six counters, which ptxas gives
+// to all loads of a loop alike: in DecodeProduct's machine code the wait for a step's words is a wait for every load in
+// flight, and x, loaded when it is needed, queues behind them. Asynchronous copies end in the order of their groups, so
+// here kAhead - 1 steps stay in flight. Before a block waits for earlier kernels it also asks for the next words of its
+// rows to be brought into the L2 cache, so that the memory is read while a norm or attention computes. Sources: the PTX
+// ISA on cp.async and cp.async.bulk.prefetch; tests/gpu/device_code_test.py reads the waits. Legend: M rows, N outputs,
+// K inputs, G groups of inputs that share a scale.
 #pragma once
 
 #include "model/gpu/product_kernels.h"
 
 namespace magister::gpu {
 
-// The pointer, which the compiler then keeps in registers: it would rather
-// compute an address with products of 64 bits anew at every use.
+// The pointer, which the compiler then keeps in registers: it would rather compute an address with products of 64 bits
+// anew at every use.
 template <typename T>
 MAGISTER_DEVICE T* kept(T* pointer) {
 #if defined(__CUDACC__)
@@ -26,19 +22,16 @@ MAGISTER_DEVICE T* kept(T* pointer) {
   return pointer;
 }
 
-// The end of a block that stores its sums, those of 16 neighbouring outputs for
-// each stack. The ends of paired_ends.h take eight outputs and their eight
-// partners instead.
+// The end of a block that stores its sums, those of 16 neighbouring outputs for each stack. The ends of paired_ends.h
+// take eight outputs and their eight partners instead.
 struct StoredEnds {
   static constexpr const char* kName = "ring_product";
   static constexpr bool kPaired = false;
   struct Held {};
 };
 
-// Blocks, warps, chains and steps are those of DecodeProduct with one tile of 8
-// rows. Every lane copies the bytes that it will read itself, so a step needs
-// no barrier. Scales are whole rows of the block's outputs: they are copied
-// once.
+// Blocks, warps, chains and steps are those of DecodeProduct with one tile of 8 rows. Every lane copies the bytes that
+// it will read itself, so a step needs no barrier. Scales are whole rows of the block's outputs: they are copied once.
 template <int kBits, int kParts, int kStacks, typename End = StoredEnds>
 struct RingProduct {
   using Step = ProductStep<kBits, kParts, CodeFormat::Offset::kMiddle, 1, kStacks>;
@@ -50,18 +43,17 @@ struct RingProduct {
   // Two blocks of sixteen warps on a multiprocessor: 64 registers a thread. The other instances would spill with them.
   static constexpr int kMinBlocks = kBits == 16 || (kStacks == 1 && kParts == 1) ? 2 : 1;
   static constexpr int kOutputs = 16 * kStacks;
-  // x of a step is as many bytes as its weights divided by kStacks and kBits
-  // / 8.
+  // x of a step is as many bytes as its weights divided by kStacks and kBits / 8.
   static constexpr int kWeightBytes = 1024 * kStacks, kStageBytes = kWeightBytes + 512 * Step::kUnits;
   static constexpr int kAhead = kBits == 4 ? 2 : 3;
-  // Steps of each warp that a block asks for beyond its first two. All blocks
-  // of an H200 together ask for at most 32 MB of its L2 cache's 50.
+  // Steps of each warp that a block asks for beyond its first two. All blocks of an H200 together ask for at most 32 MB
+  // of its L2 cache's 50.
   static constexpr int kAskedSteps = 6;
   ProductArguments a;
   End end{};
+  NextWeight next{};  // a hint, which changes no result
 
-  // Bytes of scales of a block, which follow the sums; then the stages of each
-  // warp.
+  // Bytes of scales of a block, which follow the sums; then the stages of each warp.
   MAGISTER_DEVICE int scale_bytes() const { return kBits == 16 ? 0 : (kOutputs * a.weight.G * 2 + 15) / 16 * 16; }
   LaunchShape shape() const {
     const auto warps = static_cast<unsigned>(Step::num_chains(a.weight));
@@ -70,8 +62,7 @@ struct RingProduct {
             .shared_bytes = static_cast<std::size_t>(warps) * (Ends::kWarpBytes + kAhead * kStageBytes) +
                             static_cast<std::size_t>(scale_bytes())};
   }
-  // most_shared: bytes of shared memory that a block can have. Rows with very
-  // many groups need more.
+  // most_shared: bytes of shared memory that a block can have. Rows with very many groups need more.
   bool takes(std::size_t most_shared) const {
     return reinterpret_cast<std::uintptr_t>(a.weight.scales) % 16 == 0 && shape().shared_bytes <= most_shared;
   }
@@ -105,8 +96,7 @@ struct RingProduct {
       fetch_x(t, lane, Step::step_of(t.warp(), i, warps), num_steps, ring + i * kStageBytes);
       t.end_copies();
     }
-    if constexpr (kBits < 16) {  // the block shares the scales, which the first
-                                 // group holds
+    if constexpr (kBits < 16) {  // the block shares the scales, which the first group holds
       t.template wait_for_copies<kAhead - 1>();
       t.sync();
     }
@@ -136,16 +126,14 @@ struct RingProduct {
     }
   }
 
-  // True if a block has asked for the last words of its rows before its first
-  // step. What the next product reads is then asked for at once, else behind
-  // the last step, so that the memory stays busy and the cache holds no more
-  // than it must.
+  // True if a block has asked for the last words of its rows before its first step. What the next product reads is then
+  // asked for at once, else behind the last step, so that the memory stays busy and the cache holds no more than it
+  // must.
   MAGISTER_DEVICE bool is_all_asked(int warps) const {
     const Asked more = asked(warps);
     return a.weight.K * kBits / 8 <= more.begin + more.count;
   }
-  // The blocks that share what is asked for: the last two for each
-  // multiprocessor of an H200.
+  // The blocks that share what is asked for: the last two for each multiprocessor of an H200.
   static constexpr int kAskingBlocks = 2 * kMultiprocessors;
 
  private:
@@ -155,14 +143,13 @@ struct RingProduct {
   MAGISTER_DEVICE void ask_for_next(Thread& t) const {
     const int blocks = (a.weight.N + kOutputs - 1) / kOutputs, asking = Step::least(blocks, kAskingBlocks),
               place = static_cast<int>(t.block_x()) - (blocks - asking);
-    if (place < 0 || a.next.count == 0) return;
-    const int end = (place + 1) * a.next.count / asking;
-    for (int i = place * a.next.count / asking + t.lane(); i < end; i += kWarp) t.ask_for(a.next.row(i), a.next.bytes);
+    if (place < 0 || next.count == 0) return;
+    const int end = (place + 1) * next.count / asking;
+    for (int i = place * next.count / asking + t.lane(); i < end; i += kWarp) t.ask_for(next.row(i), next.bytes);
   }
 
-  // This lane's rows of weights and of x. Outputs beyond N are clamped to the
-  // last one, and their sums are not used. A lane without a row of x copies
-  // none, at M = 1 seven of eight, and what it then reads is not used either.
+  // This lane's rows of weights and of x. Outputs beyond N are clamped to the last one, and their sums are not used. A
+  // lane without a row of x copies none, at M = 1 seven of eight, and what it then reads is not used either.
   struct Lane {
     const unsigned char* row[kStacks][2];
     const Bf16* x;
@@ -188,8 +175,8 @@ struct RingProduct {
     return lane;
   }
 
-  // The rows of scales of the block's outputs are neighbours, or those of eight
-  // outputs are, and begin at whole 16 bytes.
+  // The rows of scales of the block's outputs are neighbours, or those of eight outputs are, and begin at whole 16
+  // bytes.
   template <typename Thread>
   MAGISTER_DEVICE void copy_scales(Thread& t, unsigned char* scales) const {
     if constexpr (kBits < 16) {
@@ -223,8 +210,7 @@ struct RingProduct {
   MAGISTER_DEVICE void fetch_x(Thread& t, const Lane& lane, int step, int num_steps, unsigned char* stage) const {
     if (!lane.has_row) return;
     const int first = step * Step::kInputs - Step::skipped(a.weight);
-    // The units of a lane's own 16 bytes are neighbours, and all of them are in
-    // the row or none.
+    // The units of a lane's own 16 bytes are neighbours, and all of them are in the row or none.
     constexpr int kNeighbours = kParts == 1 ? Step::kUnits : 1;
     MAGISTER_UNROLL
     for (int u = 0; u < Step::kUnits; u += kNeighbours) {
