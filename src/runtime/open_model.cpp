@@ -159,7 +159,8 @@ std::function<std::uint64_t(int)> OpenModel::shard_bytes(int tp_size) const {
 
 MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const {
   std::optional<GpuDemand> demand;
-  if (gpu) demand = {plain_dtype, gpu_has_codes(description, *file, dtype, quantization), fp8_cache};
+  if (gpu)
+    demand = {plain_dtype, gpu_has_codes(description, *file, dtype, quantization), fp8_cache, throughput_decoding};
   MemoryParts parts =
       magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages, demand);
   return is_second ? without_shared(std::move(parts)) : parts;
