@@ -2,7 +2,8 @@
 # Makes a folder that runs on a machine with only a C library, the NVIDIA driver and a Python with the torch wheel: the
 # program, the GPU tests, their libraries, Open MPI, a tiny model with its data, and scripts/gpu_check.sh. usage:
 #   scripts/bundle.sh [DIR]      DIR: default dist/gpu-bundle; BUILD=folder names another build than build/
-# The result is the single file DIR.tar.gz; the folder itself is removed. On the other machine, unpacked:
+# The result is the single file DIR.tar.xz; the folder itself is removed. On the other machine, unpacked (without xz:
+# python3 -m tarfile -e DIR.tar.xz):
 # DIR/scripts/gpu_check.sh, DIR/bin/mpirun -np 2 DIR/bin/magister run ...; MAGISTER_PYTHON names another interpreter
 # than python3.
 source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
@@ -101,16 +102,18 @@ place_open_mpi
 place_libraries
 place_checks
 step_done
-archive=$target.tar.gz
+archive=$target.tar.xz
 rm -f "$archive" "$archive".part-*
-tar -C "$(dirname "$target")" -czf "$archive" "$(basename "$target")"
+# The program and its tests hold the same kernels, 12 MB packed: a window that reaches from the one to the other keeps
+# them once.
+tar -C "$(dirname "$target")" --use-compress-program="xz --lzma2=preset=1,dict=64MiB" -cf "$archive" "$(basename "$target")"
 unpacked_bytes=$(du -sb --apparent-size "$target" | cut -f1)
 rm -rf "$target"
 size_of() { du -sb --apparent-size "$1" | cut -f1; }
 mebibytes() { awk -v b="$1" 'BEGIN { printf "%.1f MiB", b / 1048576 }'; }
-printf '== %s: %s, unpacked %s; there: tar xzf %s && %s/scripts/gpu_check.sh\n' "$archive" "$(mebibytes "$(size_of "$archive")")" \
+printf '== %s: %s, unpacked %s; there: tar xJf %s && %s/scripts/gpu_check.sh\n' "$archive" "$(mebibytes "$(size_of "$archive")")" \
   "$(mebibytes "$unpacked_bytes")" "$(basename "$archive")" "$(basename "$target")"
 if [ "$(size_of "$archive")" -gt "$most_bytes" ]; then
   split -b 60M -d "$archive" "$archive.part-"
-  printf '   over 64 MiB: carry the parts one by one and join them there: cat %s.part-* | tar xz\n' "$(basename "$archive")"
+  printf '   over 64 MiB: carry the parts one by one and join them there: cat %s.part-* | tar xJ\n' "$(basename "$archive")"
 fi

@@ -40,6 +40,7 @@ fi
   procps util-linux                                # ps and taskset
   poppler-utils                                    # pdftotext, the text layer of a PDF (an exam's source)
   libxml2-utils                                    # xmllint, for the schemas of QTI
+  xz-utils                                         # scripts/bundle.sh
   slurmctld slurmd slurm-client                    # tests run jobs/*.sbatch on a one-node Slurm
 )
 model_name=SmolLM2-135M-Instruct.Q4_1.gguf

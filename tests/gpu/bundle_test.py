@@ -36,7 +36,7 @@ class Bundle(unittest.TestCase):
         assert made.returncode == 0, made.stdout + made.stderr
         cls.said = made.stdout
         assert not cls.bundle.exists(), "the folder would be carried beside its archive"
-        subprocess.run(["tar", "-C", str(cls.folder), "-xzf", f"{cls.bundle}.tar.gz"], check=True)
+        subprocess.run(["tar", "-C", str(cls.folder), "-xJf", f"{cls.bundle}.tar.xz"], check=True)
         cls.environment = {"PATH": "/usr/bin:/bin", "HOME": str(cls.folder), "MAGISTER_PYTHON": sys.executable}
 
     def run_there(self, *command, seconds=1200, **environment):
@@ -44,7 +44,7 @@ class Bundle(unittest.TestCase):
                               env={**self.environment, **environment})
 
     def test_archive_can_be_carried(self):
-        archive = (self.folder / "gpu-bundle.tar.gz").stat().st_size
+        archive = (self.folder / "gpu-bundle.tar.xz").stat().st_size
         unpacked = sum(path.stat().st_size for path in self.bundle.rglob("*") if path.is_file() and not path.is_symlink())
         self.assertLess(archive, unpacked)
         self.assertLess(archive, 48 << 20)  # far from the 64 MiB above which it comes in parts

@@ -66,7 +66,7 @@ class Containerfile(unittest.TestCase):
         for old, new, number in ((":12-slim", "", "DL3006"), (":12-slim", ":latest", "DL3007"), (" --no-install-recommends", "", "DL3015"), (" --yes", "", "DL3014"),
                                  ("    && rm -rf /var/lib/apt/lists/*", "    && true", "DL3009"), ("RUN useradd", "RUN sudo useradd", "DL3004"),
                                  ("RUN useradd", "RUN curl http://127.0.0.1/x | sh && useradd", "DL4006"), ("--require-hashes ", "", "DL3013"),
-                                 ("RUN useradd", "RUN cd /opt && useradd", "DL3003"), ("ADD dist/gpu-bundle.tar.gz", "ADD dist/tokens", "DL3020"), ("USER 10001", "USER root", "DL3002"),
+                                 ("RUN useradd", "RUN cd /opt && useradd", "DL3003"), ("ADD dist/gpu-bundle.tar.xz", "ADD dist/tokens", "DL3020"), ("USER 10001", "USER root", "DL3002"),
                                  ("WORKDIR /work", "WORKDIR work", "DL3000"), ("ENV MAGISTER_PYTHON", "ENV API_TOKEN=1 MAGISTER_PYTHON", "secret"),
                                  ('ENTRYPOINT ["/opt/gpu-bundle/bin/magister"]', "ENTRYPOINT /opt/gpu-bundle/bin/magister", "DL3025")):
             self.assertEqual(text.count(old), 1, old)
@@ -78,7 +78,7 @@ class Containerfile(unittest.TestCase):
             for source in rest.split()[:-1]:
                 self.assertTrue((ROOT / source).exists(), source)
         archive = re.search(r"^ADD (\S+) /opt/$", text, re.MULTILINE)[1]
-        self.assertIn(f"target=${{1:-{archive.removesuffix('.tar.gz')}}}", bundle)
+        self.assertIn(f"target=${{1:-{archive.removesuffix('.tar.xz')}}}", bundle)
         for program in re.findall(r"/opt/gpu-bundle/bin/(\w+)", text):
             self.assertTrue((ROOT / "scripts/bundle" / program).exists(), program)
         self.assertIn("${MAGISTER_PYTHON:-python3}", (ROOT / "scripts/bundle/environment.sh").read_text())

@@ -33,7 +33,7 @@ struct LayerParameter;
 // Norms of a block (attention or MLP): on its input, and on its output before the residual sum. [D] f32, replicated;
 // undefined where the model has none.
 struct BlockNorms {
-  at::Tensor input_D, output_D;
+  at::Tensor input_D, output_D{};
   bool centred = false;       // the norm on the input is a layer norm: it subtracts the mean of the row first
   at::Tensor input_bias_D{};  // bias of that layer norm, or undefined
 };
