@@ -18,6 +18,7 @@ EVALUATED = "tests/end_to_end/evaluate_test.py Evaluate.test_shares_against_all_
 SUMMARIES = "tests/end_to_end/judge_summaries_test.py Summaries."
 ADAPTER, MERGING = "src/io/checkpoint/lora_factors.cpp", "tests/end_to_end/adapter_test.py Adapter."
 LORA = "tests/end_to_end/lora_test.py Lora."
+ENCODER = "src/model/gpu/encoder_attention_kernel.h"
 ENCODERS = "tests/end_to_end/encoders_test.py Encoders."
 OSS = "tests/model/families_test.py gpt_oss gpt_oss_uneven"
 ON_GPU = "tests/end_to_end/gpu_code_test.py GpuCode."
@@ -303,13 +304,21 @@ MUTATIONS = [
     # Encoders.
     Mutation("encoder-reads-the-last-token", "src/tasks/score/classifier_logits.cpp", "config.encoder ? 0 : static_cast", "static_cast", ENCODERS + "test_values_labels_and_tokens"),
     Mutation("buckets-not-rounded-up", "src/model/encoder_attention.cpp", "at::ceil(at::log(beyond", "at::floor(at::log(beyond", ENCODERS + "test_values_labels_and_tokens"),
-    Mutation("distances-turned-round", "src/model/encoder_attention.cpp", "(span - bucket_LL).clamp(", "(span + bucket_LL).clamp(", ENCODERS + "test_values_labels_and_tokens"),
+    Mutation("distances-turned-round", "src/model/encoder_attention.cpp", "heads.distance_q_NE, index_LL.t())", "heads.distance_q_NE, index_LL)", ENCODERS + "test_values_labels_and_tokens"),
     Mutation("token-types-left-out", "src/model/encoder_weights.cpp", "if (weights.types_XD.defined()) sum_TD +=", "if (false) sum_TD +=", ENCODERS + "test_values_labels_and_tokens"),
     Mutation("vectors-of-distances-not-normed", "src/model/encoder_weights.cpp", "if (encoder.relative_norm)\n    out.relative_ND =", "if (encoder.relative_norm)",
              ENCODERS + "test_values_labels_and_tokens"),
-    Mutation("gpu-encoder-s-heads-exchanged", "src/model/gpu/gpu_encoder.cpp", "part(qkv_3HLE, 1), part(qkv_3HLE, 2), {}", "part(qkv_3HLE, 2), part(qkv_3HLE, 1), {}", ENCODERS + "test_gpu_code"),
-    Mutation("gpu-encoder-s-distances-exchanged", "src/model/gpu/gpu_encoder.cpp", "heads.distance_q_NE = part(relative_2HNE_[layer], 0);", "heads.distance_q_NE = part(relative_2HNE_[layer], 1);", ENCODERS + "test_gpu_code"),
-    Mutation("gpu-encoder-s-parts-begin-anew", "src/model/gpu/gpu_encoder.cpp", ".narrow(1, first, count)", ".narrow(1, 0, count)", "test_model_gpu_encoder"),
+    Mutation("buckets-of-another-width", "src/model/encoder_attention.cpp", "/ range * (middle - 1))", "/ range * middle)", "test_model_encoder_attention"),
+    Mutation("gpu-encoder-s-heads-exchanged", ENCODER, "row_of(block, key + row, 2, place)", "row_of(block, key + row, 1, place)", "test_model_encoder_attention"),
+    Mutation("gpu-encoder-s-distances-exchanged", ENCODER, "stage_4(t, to + kDistanceQueries, vector, e", "stage_4(t, to + kDistanceQueries, vector + a.H * a.E, e", "test_model_encoder_attention"),
+    Mutation("gpu-encoder-s-distances-shifted", "src/model/gpu/gpu_encoder.cpp", "const_data_ptr<std::int32_t>() + reach_ - 1;", "const_data_ptr<std::int32_t>() + reach_ - 2;", "test_model_gpu_encoder"),
+    Mutation("gpu-encoder-s-parts-begin-anew", ENCODER, "static_cast<int>(t.block_z()) * kTile,", "0,", "test_model_encoder_attention"),
+    Mutation("gpu-encoder-s-scores-not-scaled", ENCODER, "there ? scores[r][b] * a.scale :", "there ? scores[r][b] :", "test_model_encoder_attention"),
+    Mutation("gpu-encoder-s-keys-of-the-first-text", ENCODER, "static_cast<std::int64_t>(block.begin + row) * 3", "static_cast<std::int64_t>((which == 1 ? 0 : block.begin) + row) * 3", "test_model_encoder_attention"),
+    Mutation("gpu-encoder-s-last-tile-left-out", ENCODER, "key < block.length; key += kTile", "key == 0 || key + kTile <= block.length; key += kTile", "test_model_encoder_attention"),
+    Mutation("gpu-encoder-sees-more-keys", ENCODER, "const bool there = key + place.x + kSide * b < block.length;", "const bool there = true;", "test_model_encoder_attention"),
+    Mutation("encoder-names-the-last-layer", "src/model/encoder_backend.cpp", "if (!found.empty() || at::isfinite", "if (at::isfinite", "test_model_gpu_encoder"),
+    Mutation("encoder-planned-as-a-decoder", "src/model/cpu/cpu_weights.cpp", "if (config.encoder) return cpu_encoder_bytes(", "if (false) return cpu_encoder_bytes(", "test_model_gpu_encoder"),
     # The same in the GPU's code, within the tolerance of bf16 and fp8.
     Mutation("gpu-no-rope", GPU, "*row++ = static_cast<std::int32_t>(first + position);", "*row++ = static_cast<std::int32_t>(first);", ON_GPU + "test_bf16"),
     Mutation("gpu-q-zeroed", "src/model/gpu/gpu_model_attention.cpp", "    out_TA = attend(", "    qkv_TQ.narrow(1, 0, shape.heads * shape.head_dim).zero_();\n    out_TA = attend(",

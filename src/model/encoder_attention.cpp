@@ -25,29 +25,35 @@ at::Tensor bucket_of(const at::Tensor& distance, const EncoderConfig& encoder) {
 
 }  // namespace
 
-EncoderDistances encoder_distances(const EncoderConfig& encoder, std::int64_t length) {
-  const std::int64_t span = encoder.relative_span;
-  if (span == 0) return {};
-  const at::Tensor place_L = at::arange(length, at::kLong);
-  const at::Tensor bucket_LL = bucket_of(place_L.unsqueeze(1) - place_L.unsqueeze(0), encoder);
-  return {(bucket_LL + span).clamp(0, 2 * span - 1), (span - bucket_LL).clamp(0, 2 * span - 1)};
+at::Tensor vectors_of(const EncoderConfig& encoder, const at::Tensor& distance) {
+  return (bucket_of(distance, encoder) + encoder.relative_span).clamp(0, 2 * encoder.relative_span - 1);
 }
 
-at::Tensor encoder_attention(const EncoderConfig& encoder, const EncoderHeads& heads,
-                             const EncoderDistances& distances) {
+at::Tensor vectors_between(const EncoderConfig& encoder, std::int64_t length) {
+  if (encoder.relative_span == 0) return {};
+  // Row i has the distances from i down to i - length + 1.
+  const at::Tensor falling = vectors_of(encoder, at::arange(length - 1, -length, -1, at::kLong));
+  return falling.unfold(0, length, 1).flip(0);
+}
+
+double attention_scale(const EncoderConfig& encoder, std::int64_t E) {
+  const int kinds = 1 + (encoder.content_to_position ? 1 : 0) + (encoder.position_to_content ? 1 : 0);
+  return 1.0 / std::sqrt(static_cast<double>(E * kinds));
+}
+
+at::Tensor encoder_attention(const EncoderConfig& encoder, const EncoderHeads& heads, const at::Tensor& vectors_LL) {
   const std::int64_t L = heads.q_LE.size(-2), E = heads.q_LE.size(-1);
   at::Tensor scores_LL = at::matmul(heads.q_LE, heads.k_LE.transpose(-2, -1));
   // The scores of x with the vectors of the distances, [., L, L].
-  const auto with_distances = [&](const at::Tensor& x_LE, const at::Tensor& distance_NE, const at::Tensor& all_LL) {
-    const at::Tensor index_LL = all_LL.narrow(0, 0, L).narrow(1, 0, L).expand(scores_LL.sizes());
-    return at::matmul(x_LE, distance_NE.transpose(-2, -1)).gather(-1, index_LL);
+  const auto with_distances = [&](const at::Tensor& x_LE, const at::Tensor& distance_NE, const at::Tensor& index_LL) {
+    return at::matmul(x_LE, distance_NE.transpose(-2, -1)).gather(-1, index_LL.expand(scores_LL.sizes()));
   };
-  if (encoder.content_to_position)
-    scores_LL += with_distances(heads.q_LE, heads.distance_k_NE, distances.content_to_position_LL);
+  // Both terms of query i and key j have the vector of the distance i - j.
+  const at::Tensor index_LL = vectors_LL.defined() ? vectors_LL.narrow(0, 0, L).narrow(1, 0, L) : vectors_LL;
+  if (encoder.content_to_position) scores_LL += with_distances(heads.q_LE, heads.distance_k_NE, index_LL);
   if (encoder.position_to_content)
-    scores_LL += with_distances(heads.k_LE, heads.distance_q_NE, distances.position_to_content_LL).transpose(-2, -1);
-  const int kinds = 1 + (encoder.content_to_position ? 1 : 0) + (encoder.position_to_content ? 1 : 0);
-  scores_LL.mul_(1.0 / std::sqrt(static_cast<double>(E * kinds)));
+    scores_LL += with_distances(heads.k_LE, heads.distance_q_NE, index_LL.t()).transpose(-2, -1);
+  scores_LL.mul_(attention_scale(encoder, E));
   return at::matmul(at::softmax(scores_LL, -1), heads.v_LE);
 }
 

@@ -12,13 +12,13 @@
 
 namespace magister {
 
-// The relative position vector for query i and key j, [L, L] i64, for sequences of up to L tokens; undefined: the model
-// has none.
-struct EncoderDistances {
-  at::Tensor content_to_position_LL, position_to_content_LL;
-};
-// On the CPU.
-EncoderDistances encoder_distances(const EncoderConfig& encoder, std::int64_t length);
+// Numbers of the relative position vectors, i64, for each of these distances from key to query, i64. On the CPU.
+at::Tensor vectors_of(const EncoderConfig& encoder, const at::Tensor& distance);
+// The same for query i and key j of a sequence, [L, L] i64; undefined: the model has no such vectors. On the CPU.
+at::Tensor vectors_between(const EncoderConfig& encoder, std::int64_t length);
+
+// The factor of scores: one over the root of E for each kind of product that a score adds.
+double attention_scale(const EncoderConfig& encoder, std::int64_t E);
 
 // Heads of one sequence.
 struct EncoderHeads {
@@ -26,8 +26,7 @@ struct EncoderHeads {
   at::Tensor distance_q_NE, distance_k_NE;  // [., N, E]: the relative position vectors as queries and as keys
 };
 
-// [., L, E]. distances: on the device of the heads, for at least L tokens.
-at::Tensor encoder_attention(const EncoderConfig& encoder, const EncoderHeads& heads,
-                             const EncoderDistances& distances);
+// [., L, E]. vectors_LL: from vectors_between() for at least L tokens, on the device of the heads.
+at::Tensor encoder_attention(const EncoderConfig& encoder, const EncoderHeads& heads, const at::Tensor& vectors_LL);
 
 }  // namespace magister

@@ -2,6 +2,7 @@
 #include "model/encoder_backend.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -33,14 +34,22 @@ at::Tensor EncoderBackend::run(const PackedBatch& batch, const std::function<boo
                  last + 1, config_.max_position_embeddings);
   at::Tensor hidden_TD = embed(batch, positions_of(batch));
   if (after_layer) after_layer(-1, hidden_TD);
-  const EncoderDistances distances =
-      config_.encoder->relative_span > 0 ? distances_up_to(last + 1) : EncoderDistances();
+  const Pass pass = begin_pass(batch, last + 1);
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     if (should_stop && should_stop()) return {};
-    run_layer(i, batch, distances, hidden_TD);
+    run_layer(i, pass, hidden_TD);
     if (after_layer) after_layer(static_cast<std::int64_t>(i), hidden_TD);
   }
   return hidden_TD;
+}
+
+std::string EncoderBackend::first_not_finite(const PackedBatch& batch) {
+  std::string found;
+  run(batch, {}, [&](std::int64_t layer, const at::Tensor& hidden_TD) {
+    if (!found.empty() || at::isfinite(hidden_TD).all().item<bool>()) return;
+    found = layer < 0 ? "the embeddings" : fmt::format("layer {}", layer);
+  });
+  return found.empty() ? "the head" : found;
 }
 
 at::Tensor EncoderBackend::logits(const at::Tensor& hidden_RD) const {

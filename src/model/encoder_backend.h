@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "model/encoder_attention.h"
@@ -23,6 +24,7 @@ class EncoderBackend : public ModelBackend {
   }
   // Applies pooler and head to the rows of first tokens.
   at::Tensor logits(const at::Tensor& hidden_RD) const override;
+  std::string first_not_finite(const PackedBatch& batch) override;
 
   const LmHead& lm_head() const override { return weights_.head; }
   const ModelConfig& config() const override { return config_; }
@@ -37,6 +39,12 @@ class EncoderBackend : public ModelBackend {
 
  protected:
   using Norm = EncoderWeights::Norm;
+  // Shared by the layers of a pass.
+  struct Pass {
+    const PackedBatch& batch;
+    at::Tensor vectors_LL{};  // on a CPU: from vectors_between() for the longest sequence
+    at::Tensor blocks_B3{};   // on a GPU: i32 on the device, see EncoderBlock
+  };
 
   // weights are kept by reference.
   explicit EncoderBackend(const EncoderWeights& weights) : weights_(weights), config_(weights.config) {}
@@ -47,11 +55,10 @@ class EncoderBackend : public ModelBackend {
 
   // [T, D], normed. positions_T: rows of positions_PD, on the CPU.
   virtual at::Tensor embed(const PackedBatch& batch, const at::Tensor& positions_T) const = 0;
-  // On the model's device.
-  virtual EncoderDistances distances_up_to(std::int64_t length) = 0;
+  // longest: tokens of the longest sequence.
+  virtual Pass begin_pass(const PackedBatch& batch, std::int64_t longest) = 0;
   // In place.
-  virtual void run_layer(std::size_t layer, const PackedBatch& batch, const EncoderDistances& distances,
-                         at::Tensor& hidden_TD) const = 0;
+  virtual void run_layer(std::size_t layer, const Pass& pass, at::Tensor& hidden_TD) const = 0;
   // Products of a few rows; the bits of a row do not depend on the others.
   virtual at::Tensor pooler_product(const at::Tensor& hidden_RD) const = 0;
   virtual at::Tensor head_product(const at::Tensor& pooled_RD) const = 0;

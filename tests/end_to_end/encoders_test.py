@@ -257,7 +257,8 @@ class Encoders(ScoreRuns):
         self.refused("codes", 78, ["model.quantization is int8", "encoder"], bert, "model.quantization=int8")
         self.refused("gpu-shards", 78, ["family bert", "cannot be divided over 2 devices"], bert, "layout.shards_per_rank=2", **ON_HOST)
         self.refused("gpu-type", 78, ["model.dtype is bf16", "encoder"], bert, "model.dtype=bf16", **ON_HOST)
-        self.refused("gpu-nan", 65, ["not finite"], self.spoiled("bert", lambda _, weights: weights["classifier.bias"].fill_(float("nan"))), **ON_HOST)
+        self.refused("gpu-nan", 65, ["the head"], self.spoiled("bert", lambda _, weights: weights["classifier.bias"].fill_(float("nan"))), **ON_HOST)
+        self.refused("gpu-nan-layer", 65, ["record 0", "layer 1"], self.spoiled("bert", lambda _, weights: weights["bert.encoder.layer.1.output.dense.bias"].fill_(float("inf"))), **ON_HOST)
         self.refused("nan", 65, ["the head"], self.spoiled("bert", lambda _, weights: weights["classifier.bias"].fill_(float("nan"))))
         self.refused("nan-layer", 65, ["layer 1"], self.spoiled("bert", lambda _, weights: weights["bert.encoder.layer.1.output.dense.bias"].fill_(float("inf"))))
         text = self.world.text

@@ -71,12 +71,15 @@ def operation(text):
     return words[1] if words[0].startswith("@") else words[0]
 
 
-def main_loop(code):
-    """The smallest loop with all products of the tensor cores that stand in loops."""
+def loops_of(code):
     ends = [(int(match.group(1), 16), address) for address, text in code
             if (match := re.search(r"BRA 0x([0-9a-f]+)", text)) and int(match.group(1), 16) < address]
-    loops = [[text for address, text in code if first <= address <= last] for first, last in ends]
-    return max(loops, key=lambda loop: (sum("HMMA" in text for text in loop), -len(loop)))
+    return [[text for address, text in code if first <= address <= last] for first, last in ends]
+
+
+def main_loop(code):
+    """The smallest loop with all products of the tensor cores that stand in loops."""
+    return max(loops_of(code), key=lambda loop: (sum("HMMA" in text for text in loop), -len(loop)))
 
 
 class DeviceCode(unittest.TestCase):
@@ -110,7 +113,7 @@ class DeviceCode(unittest.TestCase):
         for name, loads, stores in (("GateMultiply<Bf16>", 2, 1), ("AddNorm<Bf16, false, Bf16>", 4, 3), ("AddNorm<Bf16, false, float>", 5, 3), ("NormRows<Bf16>", 2, 1), ("EmbedRows<Bf16>", 1, 2), ("SumExperts<Bf16>", 1, 1), ("SumHeadSquares<Bf16>", 2, 0), ("NormHeads<Bf16>", 3, 1), ("Dequantize<8, Bf16>", 0, 4),
                                     ("Dequantize<4, Bf16>", 0, 4), ("QuantizeRows<Bf16>", 2, 0), ("NormQuantize<Bf16>", 5, 2), ("NormQuantize<float>", 6, 2), ("GateQuantize", 2, 0), ("WantedLogits", 4, 0), ("GatherKeys<Bf16>", 4, 4), ("ReduceLogits", 8, 0),
                                     ("TrainNorm<float, Bf16>", 5, 1), ("TrainNormBack<float, Bf16>", 8, 2), ("TrainNormBack<Bf16, Bf16>", 6, 2), ("TurnHeads<Bf16, Bf16>", 6, 2), ("TrainGate<Bf16>", 2, 1),
-                                    ("TrainGateBack<Bf16>", 3, 2), ("RowNumbers", 2, 0), ("LogitGradient<Bf16>", 2, 1)):
+                                    ("TrainGateBack<Bf16>", 3, 2), ("EncoderAttention<false>", 0, 4), ("EncoderAttention<true>", 0, 4), ("RowNumbers", 2, 0), ("LogitGradient<Bf16>", 2, 1)):
             self.assertGreaterEqual(count(name, "LDG"), loads, name)
             self.assertGreaterEqual(count(name, "STG"), stores, name)
 
@@ -166,6 +169,21 @@ class DeviceCode(unittest.TestCase):
         self.assertTrue(copies and all(".128" in one for one in copies), "x and weights come 16 bytes at a time")
         print(f"   ExpertProduct: {len(loop)} instructions for 64 products of the tensor cores")
         self.assertLessEqual(len(loop), 480, "two warps would issue for more than 1.2 times as long as their products take")
+
+    def test_attention_of_encoders(self):
+        """A step of four numbers of a head has 64 multiplications of its 16 scores, and 192 with distances; decision 035 counts on these instructions."""
+        for name, products, loads, most in (("EncoderAttention<false>", 64, 8, 85), ("EncoderAttention<true>", 192, 22, 235)):
+            code = self.code[name]
+            loop = max(loops_of(code), key=lambda loop: (sum("FFMA" in text for text in loop) == products, -len(loop)))
+            operations = [operation(text) for text in loop]
+            self.assertEqual(sum(one.startswith("FFMA") for one in operations), products, name)
+            self.assertEqual([one for one in operations if one.startswith("LDS")], ["LDS.128"] * loads, name)
+            copies = [operation(text) for _, text in code if operation(text).startswith("LDGSTS")]
+            self.assertTrue(copies and all(".128" in one for one in copies), name)
+            self.assertFalse([text for _, text in code if operation(text).startswith(("HMMA", "LDL", "STL"))], f"{name}: f32, in registers")
+            print(f"   {name}: {len(loop)} instructions for {products} multiplications")
+            self.assertLessEqual(len(loop), most, name)
+            self.assertLessEqual(self.resources["sm_90"][name]["REG"], 128, f"{name}: two blocks of 256 threads must fit")
 
     def test_grouped_attention_copies_past_the_registers(self):
         """A page of an H200's multiprocessor takes 1,490 cycles of four schedulers at E = 128 and 4.3 TB/s, 745 at E = 64; half of them in codes."""

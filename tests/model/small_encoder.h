@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "magister/model/transformer.h"
@@ -56,7 +57,7 @@ inline ModelConfig small_deberta() {
 // The weights of a config, and models of them.
 class SmallEncoder {
  public:
-  explicit SmallEncoder(const ModelConfig& config) {
+  explicit SmallEncoder(const ModelConfig& config, int threads = 2) : pool_(threads) {
     at::manual_seed(3);
     description.config = config;
     description.names = hf_tensor_names(config);
@@ -65,6 +66,7 @@ class SmallEncoder {
     for (const ExpectedTensor& tensor : expected_tensors(config, description.names))
       if (tensor.name.ends_with("bias")) file_.values(tensor.name) -= 1;
   }
+  at::Tensor& values(const std::string& tensor) { return file_.values(tensor); }
   Transformer on_cpu() { return {description, file_, *group_, pool_, at::kFloat}; }
   Transformer on_gpu(const gpu::Queue& queue) { return {description, file_, *group_, pool_, at::kFloat, {}, queue}; }
 
@@ -73,7 +75,7 @@ class SmallEncoder {
  private:
   MemoryTensorFile file_;
   std::unique_ptr<ProcessGroup> group_ = make_single_process_group();
-  ThreadPool pool_{2};
+  ThreadPool pool_;
 };
 
 // Logits of the first tokens, one row a text, on the CPU.

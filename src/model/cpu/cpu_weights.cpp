@@ -14,6 +14,7 @@
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "model/cpu/cpu_model.h"
+#include "model/cpu/encoder_model.h"
 
 namespace magister {
 
@@ -294,6 +295,7 @@ at::Tensor RopeTables::gather_sin(const LayerShape& shape) const {
 
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                int num_threads) {
+  if (config.encoder) return cpu_encoder_bytes(config, num_tokens, num_threads);
   const auto D = static_cast<std::uint64_t>(config.hidden_size),
              N = static_cast<std::uint64_t>(config.num_hidden_layers);
   // A token has queries, keys and values, outputs of attention, and keys and values in pages that may be half empty.

@@ -2,7 +2,6 @@
 #include "model/cpu/encoder_model.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -35,6 +34,18 @@ EncoderWeights load_cpu_encoder(const ModelDescription& description, const Tenso
   return load_encoder_weights(
       source, description, [](const at::Tensor& tensor) { return tensor; },
       [&](Linear plain) { return pack(std::move(plain), &pool); });
+}
+
+std::uint64_t cpu_encoder_bytes(const ModelConfig& config, std::int64_t num_tokens, int num_threads) {
+  const std::int64_t D = config.hidden_size, F = config.intermediate_size, N = 2 * config.encoder->relative_span,
+                     T = num_tokens, L = config.learned_positions ? std::min(T, config.max_position_embeddings) : T;
+  // The stream with q, k, v and outputs of attention, or with the columns of the MLP and its outputs; positions.
+  const std::int64_t tokens = T * (std::max(5 * D, 2 * D + F) + 1);
+  // Numbers of vectors for each pair of tokens, which have 8 bytes, and the product of the vectors.
+  const std::int64_t relative = N > 0 ? 2 * L * L + 3 * N * D : 0;
+  // Scores of a head twice: with those of distances, or with their softmax; a product with all vectors; outputs.
+  const std::int64_t a_thread = L * (2 * L + std::max(N, config.head_dim));
+  return sizeof(float) * static_cast<std::uint64_t>(tokens + relative + num_threads * a_thread);
 }
 
 void EncoderModel::add_and_norm(at::Tensor& hidden_TD, const at::Tensor& output_TD, const Norm& norm) const {
@@ -77,43 +88,35 @@ EncoderHeads EncoderModel::head_of(const at::Tensor& qkv_LX, const at::Tensor& d
   return {part(qkv_LX, 0), part(qkv_LX, 1), part(qkv_LX, 2), part(distances_NX, 0), part(distances_NX, 1)};
 }
 
-at::Tensor EncoderModel::attend(const Layer& layer, const PackedBatch& batch, const EncoderDistances& distances,
-                                const at::Tensor& hidden_TD) const {
+at::Tensor EncoderModel::attend(const Layer& layer, const Pass& pass, const at::Tensor& hidden_TD) const {
   const std::int64_t H = config_.num_attention_heads, E = config_.head_dim;
-  const at::Tensor qkv_TX = product(hidden_TD, layer.qkv);
-  const at::Tensor distances_NX =
-      weights_.relative_ND.defined() ? product(weights_.relative_ND, layer.qkv) : at::Tensor();
-  at::Tensor context_TD = at::empty_like(hidden_TD);
-  on_threads(&pool_, batch.num_sequences() * H, [&](std::int64_t tile) {
-    const std::int64_t s = tile / H, head = tile % H, begin = batch.cu_seqlens[s];
-    const std::int64_t length = batch.cu_seqlens[s + 1] - begin;
-    const EncoderHeads one = head_of(qkv_TX.narrow(0, begin, length), distances_NX, head);
-    context_TD.narrow(0, begin, length)
-        .narrow(1, head * E, E)
-        .copy_(encoder_attention(*config_.encoder, one, distances));
-  });
+  const PackedBatch& batch = pass.batch;
+  const at::Tensor context_TD = at::empty_like(hidden_TD);
+  {
+    const at::Tensor qkv_TX = product(hidden_TD, layer.qkv);
+    const at::Tensor distances_NX =
+        weights_.relative_ND.defined() ? product(weights_.relative_ND, layer.qkv) : at::Tensor();
+    on_threads(&pool_, batch.num_sequences() * H, [&](std::int64_t tile) {
+      const std::int64_t s = tile / H, head = tile % H, begin = batch.cu_seqlens[s];
+      const std::int64_t length = batch.cu_seqlens[s + 1] - begin;
+      const EncoderHeads one = head_of(qkv_TX.narrow(0, begin, length), distances_NX, head);
+      context_TD.narrow(0, begin, length)
+          .narrow(1, head * E, E)
+          .copy_(encoder_attention(*config_.encoder, one, pass.vectors_LL));
+    });
+  }
   return product(context_TD, layer.output);
 }
 
-void EncoderModel::run_layer(std::size_t layer, const PackedBatch& batch, const EncoderDistances& distances,
-                             at::Tensor& hidden_TD) const {
+void EncoderModel::run_layer(std::size_t layer, const Pass& pass, at::Tensor& hidden_TD) const {
   const Layer& weights = weights_.layers[layer];
-  add_and_norm(hidden_TD, attend(weights, batch, distances, hidden_TD), weights.attention_norm);
+  add_and_norm(hidden_TD, attend(weights, pass, hidden_TD), weights.attention_norm);
   at::Tensor up_TF = product(hidden_TD, weights.up);
   for_tiles(pool_, up_TF.size(0), [&](std::int64_t begin, std::int64_t end) {
     at::Tensor rows = up_TF.narrow(0, begin, end - begin);
     rows.copy_(activated(rows, config_.activation));
   });
   add_and_norm(hidden_TD, product(up_TF, weights.down), weights.mlp_norm);
-}
-
-std::string EncoderModel::first_not_finite(const PackedBatch& batch) {
-  std::string found;
-  run(batch, {}, [&](std::int64_t layer, const at::Tensor& hidden_TD) {
-    if (!found.empty() || at::isfinite(hidden_TD).all().item<bool>()) return;
-    found = layer < 0 ? "the embeddings" : fmt::format("layer {}", layer);
-  });
-  return found.empty() ? "the head" : found;
 }
 
 void EncoderModel::self_test() {

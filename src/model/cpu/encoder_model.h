@@ -6,8 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "model/encoder_backend.h"
@@ -20,7 +20,6 @@ class EncoderModel final : public EncoderBackend {
   EncoderModel(std::shared_ptr<const EncoderWeights> weights, ThreadPool& pool)
       : EncoderBackend(*weights), held_(std::move(weights)), pool_(pool) {}
 
-  std::string first_not_finite(const PackedBatch& batch) override;
   void self_test() override;
   const gpu::Queue* queue() const override { return nullptr; }
 
@@ -28,15 +27,15 @@ class EncoderModel final : public EncoderBackend {
   using Layer = EncoderWeights::Layer;
 
   at::Tensor embed(const PackedBatch& batch, const at::Tensor& positions_T) const override;
-  EncoderDistances distances_up_to(std::int64_t length) override { return encoder_distances(*config_.encoder, length); }
-  void run_layer(std::size_t layer, const PackedBatch& batch, const EncoderDistances& distances,
-                 at::Tensor& hidden_TD) const override;
+  Pass begin_pass(const PackedBatch& batch, std::int64_t longest) override {
+    return {.batch = batch, .vectors_LL = vectors_between(*config_.encoder, longest)};
+  }
+  void run_layer(std::size_t layer, const Pass& pass, at::Tensor& hidden_TD) const override;
   at::Tensor pooler_product(const at::Tensor& hidden_RD) const override { return product(hidden_RD, weights_.pooler); }
   at::Tensor head_product(const at::Tensor& pooled_RD) const override {
     return product(pooled_RD, weights_.head.projection);
   }
-  at::Tensor attend(const Layer& layer, const PackedBatch& batch, const EncoderDistances& distances,
-                    const at::Tensor& hidden_TD) const;
+  at::Tensor attend(const Layer& layer, const Pass& pass, const at::Tensor& hidden_TD) const;
   // qkv_LX: the rows of one sequence; distances_NX: the same product of the relative position vectors.
   EncoderHeads head_of(const at::Tensor& qkv_LX, const at::Tensor& distances_NX, std::int64_t head) const;
   at::Tensor product(const at::Tensor& x_TK, const Linear& linear) const;
@@ -46,6 +45,9 @@ class EncoderModel final : public EncoderBackend {
   const std::shared_ptr<const EncoderWeights> held_;
   ThreadPool& pool_;
 };
+
+// Bytes of a pass in addition to the weights. One sequence may have all tokens.
+std::uint64_t cpu_encoder_bytes(const ModelConfig& config, std::int64_t num_tokens, int num_threads);
 
 // Loads the whole model, packed for the CPU's products. Local (reads files only).
 EncoderWeights load_cpu_encoder(const ModelDescription& description, const TensorFile& file, ThreadPool& pool,

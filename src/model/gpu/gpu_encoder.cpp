@@ -11,6 +11,7 @@
 #include "magister/model/plain_activation.h"
 #include "magister/parallel/thread_pool.h"
 #include "model/gpu/elementwise_kernels.h"
+#include "model/gpu/encoder_attention_kernel.h"
 #include "model/gpu/gpu_weights.h"
 #include "model/gpu/mlp_kernels.h"
 #include "model/self_test.h"
@@ -18,8 +19,9 @@
 namespace magister::gpu {
 namespace {
 
-// Tables of distances grow in steps of so many tokens, so that few passes make them anew.
-constexpr std::int64_t kDistanceStep = 128;
+// The table of distances grows in steps of this number of tokens, so that few passes make it anew.
+constexpr std::int64_t kDistanceStep = 512;
+static_assert(kDistanceStep % EncoderAttention<true>::kTile == 0);
 
 std::int64_t reached_by(std::int64_t length) { return (length + kDistanceStep - 1) / kDistanceStep * kDistanceStep; }
 
@@ -57,27 +59,29 @@ std::shared_ptr<const GpuEncoderWeights> load_gpu_encoder(const ModelDescription
   return weights;
 }
 
-std::int64_t encoder_heads_at_once(std::int64_t H, std::int64_t L, std::int64_t N) {
-  return std::clamp<std::int64_t>(kEncoderScores / (L * std::max(L, N)), 1, H);
+at::Tensor encoder_blocks(const PackedBatch& batch) {
+  std::vector<std::int32_t> numbers;
+  for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
+    const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
+    for (std::int64_t first = 0; first < length; first += EncoderAttention<true>::kTile)
+      for (const std::int64_t number : {begin, length, first}) numbers.push_back(static_cast<std::int32_t>(number));
+  }
+  return at::tensor(numbers, at::kInt).view({-1, 3});
 }
 
 std::uint64_t gpu_encoder_bytes(const ModelConfig& config, std::int64_t num_tokens) {
   if (num_tokens == 0) return 0;
-  const std::int64_t D = config.hidden_size, F = config.intermediate_size, H = config.num_attention_heads,
-                     N = 2 * config.encoder->relative_span, T = num_tokens,
-                     L = config.learned_positions ? std::min(T, config.max_position_embeddings) : T,
-                     reach = reached_by(L);
-  // Before attention's product: the stream, q, k and v of all tokens, the outputs, and q, k and v of a sequence with
-  // its outputs, twice for the order of their numbers.
-  const std::int64_t tokens = T * std::max(5 * D, 2 * D + F) + 5 * L * D;
-  // Scores, those with distances before and after they are gathered, and the softmax.
-  const std::int64_t scores = (N > 0 ? 4 : 2) * encoder_heads_at_once(H, L, N) * L * std::max(L, N);
-  const std::int64_t relative = N * (2 * D * config.num_hidden_layers + 3 * D),
-                     tile = kPassTile * (std::max(D, F) + std::max(3 * D, F));
-  // ids and rows of positions; tables of distances while they are made.
-  return sizeof(float) * static_cast<std::uint64_t>(tokens + scores + relative + tile) +
-         static_cast<std::uint64_t>(8 * T) +
-         (N > 0 ? 2 * sizeof(std::int64_t) : 0) * static_cast<std::uint64_t>(reach * reach);
+  const std::int64_t D = config.hidden_size, F = config.intermediate_size, N = 2 * config.encoder->relative_span,
+                     T = num_tokens;
+  // The stream with q, k, v and outputs of attention, or with the columns of the MLP and its outputs; ids, rows of
+  // positions, and a block of queries for each token if sequences are that short.
+  const std::int64_t tokens = T * (std::max(5 * D, 2 * D + F) + 2 + 3);
+  // The products of the relative position vectors for each layer, one of them while it is made, and the table of
+  // distances, for one sequence may have all tokens.
+  const std::int64_t relative = N > 0 ? N * (2 * D * config.num_hidden_layers + 3 * D) + 2 * reached_by(T) : 0;
+  // The last rows of a product, in a tile of their own.
+  const std::int64_t tile = kPassTile * (std::max(D, F) + std::max(3 * D, F));
+  return sizeof(float) * static_cast<std::uint64_t>(tokens + relative + tile);
 }
 
 GpuEncoder::GpuEncoder(std::shared_ptr<const GpuEncoderWeights> weights, const Queue& queue)
@@ -88,13 +92,9 @@ GpuEncoder::GpuEncoder(std::shared_ptr<const GpuEncoderWeights> weights, const Q
       lm_head_(weights_.head) {
   lm_head_.queue = queue;
   if (!weights_.relative_ND.defined()) return;
-  const std::int64_t N = weights_.relative_ND.size(0), H = config_.num_attention_heads, E = config_.head_dim;
   for (const GpuEncoderWeights::Layer& layer : held_->layers)
-    relative_2HNE_.push_back(product_of(layer.qkv, weights_.relative_ND)
-                                 .view({N, 3, H, E})
-                                 .permute({1, 2, 0, 3})
-                                 .narrow(0, 0, 2)
-                                 .clone(at::MemoryFormat::Contiguous));
+    relative_NX_.push_back(
+        product_of(layer.qkv, weights_.relative_ND).narrow(1, 0, 2 * config_.hidden_size).contiguous());
 }
 
 at::Tensor GpuEncoder::product_of(const GpuLinear& linear, const at::Tensor& x_TK) const {
@@ -126,57 +126,42 @@ at::Tensor GpuEncoder::embed(const PackedBatch& batch, const at::Tensor& positio
   return hidden_TD;
 }
 
-EncoderDistances GpuEncoder::distances_up_to(std::int64_t length) {
-  if (reach_ >= length) return distances_;
-  distances_ = {};
-  const EncoderDistances made = encoder_distances(*config_.encoder, reached_by(length));
+EncoderBackend::Pass GpuEncoder::begin_pass(const PackedBatch& batch, std::int64_t longest) {
   const at::Device device = device_of(queue_);
-  if (config_.encoder->content_to_position)
-    distances_.content_to_position_LL = upload(made.content_to_position_LL, device);
-  if (config_.encoder->position_to_content)
-    distances_.position_to_content_LL = upload(made.position_to_content_LL, device);
-  reach_ = reached_by(length);
-  return distances_;
-}
-
-void GpuEncoder::attend_sequence(std::size_t layer, const at::Tensor& qkv_LX, const EncoderDistances& distances,
-                                 const at::Tensor& context_LD) const {
-  const std::int64_t H = config_.num_attention_heads, E = config_.head_dim, L = qkv_LX.size(0);
-  // Memory of its own: a product's order of sums may depend on the addresses of its operands.
-  const at::Tensor qkv_3HLE = qkv_LX.view({L, 3, H, E}).permute({1, 2, 0, 3}).clone(at::MemoryFormat::Contiguous);
-  const std::int64_t most = encoder_heads_at_once(H, L, 2 * config_.encoder->relative_span);
-  for (std::int64_t first = 0; first < H; first += most) {
-    const std::int64_t count = std::min(most, H - first);
-    const auto part = [&](const at::Tensor& all, std::int64_t which) { return all[which].narrow(0, first, count); };
-    EncoderHeads heads{part(qkv_3HLE, 0), part(qkv_3HLE, 1), part(qkv_3HLE, 2), {}, {}};
-    if (!relative_2HNE_.empty()) {
-      heads.distance_q_NE = part(relative_2HNE_[layer], 0);
-      heads.distance_k_NE = part(relative_2HNE_[layer], 1);
-    }
-    context_LD.view({L, H, E})
-        .narrow(1, first, count)
-        .copy_(encoder_attention(*config_.encoder, heads, distances).transpose(0, 1));
+  if (!relative_NX_.empty() && reach_ < longest) {
+    reach_ = reached_by(longest);
+    vectors_ = upload(vectors_of(*config_.encoder, at::arange(1 - reach_, reach_, at::kLong)).to(at::kInt), device);
   }
+  return {.batch = batch, .blocks_B3 = upload(encoder_blocks(batch), device)};
 }
 
-at::Tensor GpuEncoder::attend(std::size_t layer, const PackedBatch& batch, const EncoderDistances& distances,
-                              const at::Tensor& hidden_TD) const {
+void GpuEncoder::start_attention(std::size_t layer, const Pass& pass, const at::Tensor& qkv_TX,
+                                 const at::Tensor& context_TD) const {
+  const EncoderConfig& encoder = *config_.encoder;
+  EncoderAttentionArguments arguments{data<float>(qkv_TX),
+                                      static_cast<const EncoderBlock*>(pass.blocks_B3.const_data_ptr()),
+                                      data<float>(context_TD),
+                                      static_cast<int>(pass.blocks_B3.size(0)),
+                                      static_cast<int>(config_.num_attention_heads),
+                                      static_cast<int>(config_.head_dim),
+                                      static_cast<float>(attention_scale(encoder, config_.head_dim))};
+  if (relative_NX_.empty()) return start(EncoderAttention<false>{arguments}, queue_);
+  arguments.relative_NX = data<float>(relative_NX_[layer]);
+  arguments.vectors = vectors_.const_data_ptr<std::int32_t>() + reach_ - 1;
+  arguments.content_to_position = encoder.content_to_position;
+  arguments.position_to_content = encoder.position_to_content;
+  start(EncoderAttention<true>{arguments}, queue_);
+}
+
+at::Tensor GpuEncoder::attend(std::size_t layer, const Pass& pass, const at::Tensor& hidden_TD) const {
   const at::Tensor context_TD = at::empty_like(hidden_TD);
-  {
-    const at::Tensor qkv_TX = product_of(held_->layers[layer].qkv, hidden_TD);
-    for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
-      const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
-      if (length > 0)
-        attend_sequence(layer, qkv_TX.narrow(0, begin, length), distances, context_TD.narrow(0, begin, length));
-    }
-  }
+  start_attention(layer, pass, product_of(held_->layers[layer].qkv, hidden_TD), context_TD);
   return product_of(held_->layers[layer].output, context_TD);
 }
 
-void GpuEncoder::run_layer(std::size_t layer, const PackedBatch& batch, const EncoderDistances& distances,
-                           at::Tensor& hidden_TD) const {
+void GpuEncoder::run_layer(std::size_t layer, const Pass& pass, at::Tensor& hidden_TD) const {
   const EncoderWeights::Layer& norms = weights_.layers[layer];
-  add_and_norm(hidden_TD, attend(layer, batch, distances, hidden_TD), norms.attention_norm);
+  add_and_norm(hidden_TD, attend(layer, pass, hidden_TD), norms.attention_norm);
   const at::Tensor up_TF = product_of(held_->layers[layer].up, hidden_TD);
   // In place: a thread reads a number before it writes it.
   const ActivateRows<float> kernel{data<float>(up_TF), data<float>(up_TF), up_TF.size(1),
@@ -185,17 +170,29 @@ void GpuEncoder::run_layer(std::size_t layer, const PackedBatch& batch, const En
   add_and_norm(hidden_TD, product_of(held_->layers[layer].down, up_TF), norms.mlp_norm);
 }
 
-// The first layer, with other products, norms and activation.
-at::Tensor GpuEncoder::plain_layer(const PackedBatch& batch, const at::Tensor& block_TD) {
+at::Tensor GpuEncoder::plain_attention(const at::Tensor& qkv_LX) const {
+  const std::int64_t D = config_.hidden_size, H = config_.num_attention_heads, E = config_.head_dim, L = qkv_LX.size(0);
+  // Columns of a product as one of the parts of its heads, [H, rows, E].
+  const auto heads_of = [&](const at::Tensor& x_RX, std::int64_t which) {
+    return x_RX.defined() ? x_RX.narrow(1, which * D, D).view({-1, H, E}).transpose(0, 1) : x_RX;
+  };
+  const at::Tensor relative_NX = relative_NX_.empty() ? at::Tensor() : relative_NX_.front();
+  const EncoderHeads heads{heads_of(qkv_LX, 0), heads_of(qkv_LX, 1), heads_of(qkv_LX, 2), heads_of(relative_NX, 0),
+                           heads_of(relative_NX, 1)};
+  at::Tensor vectors_LL = vectors_between(*config_.encoder, L);
+  if (vectors_LL.defined()) vectors_LL = upload(vectors_LL, device_of(queue_));
+  return encoder_attention(*config_.encoder, heads, vectors_LL).transpose(0, 1).reshape({L, D});
+}
+
+at::Tensor GpuEncoder::plain_layer(const PackedBatch& batch, const at::Tensor& block_TD) const {
   const EncoderWeights::Layer& layer = weights_.layers.front();
   const auto product = [](const at::Tensor& x, const Linear& linear) {
     return at::linear(x, linear.weight_NK, linear.bias_N);
   };
   const at::Tensor qkv_TX = product(block_TD, layer.qkv), context_TD = at::empty_like(block_TD);
-  const EncoderDistances distances = config_.encoder->relative_span > 0 ? distances_up_to(64) : EncoderDistances();
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
-    attend_sequence(0, qkv_TX.narrow(0, begin, length), distances, context_TD.narrow(0, begin, length));
+    context_TD.narrow(0, begin, length).copy_(plain_attention(qkv_TX.narrow(0, begin, length)));
   }
   const at::Tensor hidden_TD =
       encoder_norm(block_TD + product(context_TD, layer.output), layer.attention_norm, config_);
@@ -204,11 +201,13 @@ at::Tensor GpuEncoder::plain_layer(const PackedBatch& batch, const at::Tensor& b
 }
 
 void GpuEncoder::self_test() {
-  const PackedBatch batch = self_test_batch(config_.vocab_size);
+  // A text of one tile of keys, and one of three of which the last is partial. Layers do not read the ids.
+  const PackedBatch batch = pack_sequences({std::vector<TokenId>(5), std::vector<TokenId>(150)});
+  const Pass pass = begin_pass(batch, batch.num_tokens());
   const at::Tensor block_TD = self_test_block(batch.num_tokens(), config_.hidden_size).to(device_of(queue_));
   const at::Tensor wanted_TD = plain_layer(batch, block_TD);
   at::Tensor hidden_TD = block_TD.clone();
-  run_layer(0, batch, distances_, hidden_TD);
+  run_layer(0, pass, hidden_TD);
   compare_paths("layer of an encoder", hidden_TD, wanted_TD, 1e-4,
                 queue_.on_host() ? "of the GPU on the host" : "of the GPU");
 }

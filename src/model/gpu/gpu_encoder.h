@@ -1,8 +1,8 @@
 // GpuEncoder: an encoder on a GPU, whole, in f32. Products are those of decoders' passes (gpu_linear.h), norms and
-// activations kernels, and attention is plain ATen code, all heads of a sequence in one call. The bits of a sequence
-// are a function of the sequence alone: products give each row its own bits, and the shapes and addresses of
-// attention's operands follow from the sequence's length.
-// Legend: T packed tokens, D hidden, F MLP columns, H heads of E, L tokens of a sequence, N relative position vectors.
+// activations kernels, and attention is one kernel for all sequences and heads (encoder_attention_kernel.h). The bits
+// of a sequence are a function of the sequence alone: products and kernels give each row its own bits.
+// Legend: T packed tokens, D hidden, F MLP columns, H heads of E, L tokens of a sequence, N relative position vectors,
+// B blocks of queries.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "model/encoder_backend.h"
@@ -34,13 +33,10 @@ struct GpuEncoderWeights {
 std::shared_ptr<const GpuEncoderWeights> load_gpu_encoder(const ModelDescription& description, const TensorFile& file,
                                                           ThreadPool& pool, const Queue& queue, const LoadHook& hook);
 
-// Numbers of attention's scores at a time, unless one head has more: 256 MiB. Longer sequences go through attention in
-// parts of some heads.
-constexpr std::int64_t kEncoderScores = std::int64_t{1} << 26;
-// Heads that a sequence of L tokens computes at a time, of H.
-std::int64_t encoder_heads_at_once(std::int64_t H, std::int64_t L, std::int64_t N);
+// The blocks of queries of a pass, [B, 3] i32, on the CPU; see EncoderBlock.
+at::Tensor encoder_blocks(const PackedBatch& batch);
 
-// Bytes of a pass beside the weights; one sequence may have all tokens.
+// Bytes of a pass in addition to the weights.
 std::uint64_t gpu_encoder_bytes(const ModelConfig& config, std::int64_t num_tokens);
 
 class GpuEncoder final : public EncoderBackend {
@@ -51,7 +47,6 @@ class GpuEncoder final : public EncoderBackend {
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop) override {
     return should_stop && should_stop() ? at::Tensor() : run(batch, {}, {});
   }
-  std::string first_not_finite(const PackedBatch&) override { return ""; }
   // Compares one layer with plain ATen code.
   void self_test() override;
   const LmHead& lm_head() const override { return lm_head_; }
@@ -59,28 +54,29 @@ class GpuEncoder final : public EncoderBackend {
 
  private:
   at::Tensor embed(const PackedBatch& batch, const at::Tensor& positions_T) const override;
-  EncoderDistances distances_up_to(std::int64_t length) override;
-  void run_layer(std::size_t layer, const PackedBatch& batch, const EncoderDistances& distances,
-                 at::Tensor& hidden_TD) const override;
+  Pass begin_pass(const PackedBatch& batch, std::int64_t longest) override;
+  void run_layer(std::size_t layer, const Pass& pass, at::Tensor& hidden_TD) const override;
   at::Tensor pooler_product(const at::Tensor& hidden_RD) const override;
   at::Tensor head_product(const at::Tensor& pooled_RD) const override;
 
-  at::Tensor attend(std::size_t layer, const PackedBatch& batch, const EncoderDistances& distances,
-                    const at::Tensor& hidden_TD) const;
-  // Writes the outputs of all heads of one sequence. qkv_LX: its rows.
-  void attend_sequence(std::size_t layer, const at::Tensor& qkv_LX, const EncoderDistances& distances,
-                       const at::Tensor& context_LD) const;
+  at::Tensor attend(std::size_t layer, const Pass& pass, const at::Tensor& hidden_TD) const;
+  void start_attention(std::size_t layer, const Pass& pass, const at::Tensor& qkv_TX,
+                       const at::Tensor& context_TD) const;
   // Adds delta_TD, which may be undefined, and norms the sum in place.
   void add_and_norm(const at::Tensor& hidden_TD, const at::Tensor& delta_TD, const Norm& norm) const;
   at::Tensor product_of(const GpuLinear& linear, const at::Tensor& x_TK) const;
-  at::Tensor plain_layer(const PackedBatch& batch, const at::Tensor& block_TD);
+  // The first layer in plain ATen code.
+  at::Tensor plain_layer(const PackedBatch& batch, const at::Tensor& block_TD) const;
+  // Attention of one sequence in that layer. qkv_LX: its rows; -> [L, D].
+  at::Tensor plain_attention(const at::Tensor& qkv_LX) const;
 
   GivesMemoryBack at_the_end_;
   const std::shared_ptr<const GpuEncoderWeights> held_;
   const Queue queue_;
   LmHead lm_head_;
-  std::vector<at::Tensor> relative_2HNE_;  // by layer: the relative position vectors as queries and keys of the heads
-  EncoderDistances distances_;             // of up to `reach_` tokens
+  std::vector<at::Tensor> relative_NX_;  // by layer: the relative position vectors as queries and keys, [N, 2 D]
+  // Numbers of the vectors for the distances of sequences of up to `reach_` tokens, [2 reach - 1] i32, rising.
+  at::Tensor vectors_;
   std::int64_t reach_ = 0;
 };
 
