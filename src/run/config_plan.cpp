@@ -17,6 +17,7 @@
 #include "magister/model/layer_shape.h"
 #include "magister/model/parameter_table.h"
 #include "magister/model/partition.h"
+#include "magister/model/throughput_decoding.h"
 #include "magister/model/transformer.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/gpu_cards.h"
@@ -130,6 +131,7 @@ ConfigPlan config_plan(Task& task, const LayoutConfig& layout) {
       "model.decoding: throughput {} (it is for weights in bf16 and fp8 on GPUs); remove the key, or give the task a "
       "`model` of its own",
       on_gpus ? "with model.dtype: " + section.dtype : "and " + plan.cpus_alone);
+  if (section.throughput_decoding) check_throughput_decoding(plan.own().config, plan.own().dtype, 1);
   MAGISTER_CHECK(
       !section.fp8_cache || on_gpus, ExitCode::kConfig,
       "model.kv_cache: fp8 and {} (caches of CPUs hold f32 alone); remove the key, or give the task a `model` "

@@ -13,6 +13,7 @@
 #include "magister/model/host_copy.h"
 #include "magister/model/kv_codes.h"
 #include "magister/model/partition.h"
+#include "magister/model/throughput_decoding.h"
 #include "magister/model/transformer.h"
 #include "magister/parallel/gpu_cards.h"
 #include "magister/parallel/host_memory.h"
@@ -110,6 +111,8 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
                  "model.decoding: throughput with model.dtype: {} (it is for weights in bf16 and fp8); choose one of "
                  "these, remove the key, or give tasks of another type a `model` of their own",
                  section.dtype);
+  // Shards may differ in their heads, so a group asks again when it loads the model.
+  if (section.throughput_decoding) check_throughput_decoding(model.description.config, model.plain_dtype, 1);
   model.throughput_decoding = section.throughput_decoding;
   MAGISTER_CHECK(gpu || !section.fp8_cache, ExitCode::kConfig,
                  "model.kv_cache: fp8 on CPUs (their caches hold f32 alone); remove the key, or run on GPUs");

@@ -3,6 +3,7 @@ device. Equal to the CPU's path within rounding, over tasks, shards, types and a
 every number of ranks.
 """
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -13,6 +14,9 @@ import h5py
 import numpy
 
 from tiny_world import CHAIN, PROGRAM, World, make_model
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"))
+import tiny_models
 
 ON_HOST = {"MAGISTER_GPU_CODE_ON_HOST": "1"}
 VALUES = ("top_logprob", "logsumexp", "target_logprob", "entropy", "tail_mass")
@@ -195,6 +199,13 @@ class GpuCode(unittest.TestCase):
         self.refused_and_said("throughput", (([key], "model.decoding: throughput on CPUs", {}), ([key], "with model.dtype: f32", ON_HOST),
                                              (["model.decoding=throughputs"], "did you mean throughput?", {}),
                                              ([key, "model.dtype=bf16"], "model.decoding: throughput cannot be used on cpu: ", ON_HOST)), "model.decoding=latency")
+
+    def test_throughput_of_experts_is_refused_before_anything_is_written(self):
+        model = tiny_models.make(self.world.folder / "mixture", "mixtral")
+        result = self.world.run("throughput-experts", 1, "model.decoding=throughput", "model.dtype=bf16", f"model.path={model}", "tasks.0.max_length=100", **ON_HOST)
+        self.assertEqual(result.returncode, 78, result.stderr)
+        self.assertIn("model.decoding: throughput, but this model has experts", result.stderr)
+        self.assertEqual([*self.world.folder.glob("runs/throughput-experts/teacher.h5*")], [])
 
     def test_throughput_in_few_bits_where_there_is_none(self):
         for name, changes, words in (("fp8", ["model.dtype=fp8"], "weights in fp8 (from cuBLAS 12.9 and compute capability 9.0 on)"),

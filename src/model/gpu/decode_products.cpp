@@ -72,8 +72,6 @@ void DecodeProducts::queue_product(const FixedProduct& product, const GpuLinear&
 }
 
 DecodeProducts::DecodeProducts(const GpuWeights& weights, const Queue& queue, const Algorithms& algorithms) {
-  MAGISTER_CHECK(weights.config.labels.empty(), ExitCode::kConfig,
-                 "model.decoding: throughput for a classifier (it generates no text); remove the key");
   if (const std::int64_t numbers = most_coded_numbers(weights); numbers > 0)
     plain_ = at::empty({numbers}, at::TensorOptions().dtype(at::kBFloat16).device(weights.device));
   const auto find = [&](const GpuLinear& linear, at::ScalarType out_type) {
@@ -87,9 +85,6 @@ DecodeProducts::DecodeProducts(const GpuWeights& weights, const Queue& queue, co
                    is_fp8(linear) ? " in fp8 (from cuBLAS 12.9 and compute capability 9.0 on)" : "");
   };
   for (const GpuLayer& layer : weights.layers) {
-    MAGISTER_CHECK(layer.experts.empty(), ExitCode::kConfig,
-                   "model.decoding: throughput, but this model has experts (each gets few rows of a pass, and our own "
-                   "kernels are made for few rows); remove the key");
     find(layer.qkv_proj, at::kBFloat16);
     if (layer.latent && layer.latent->q_up_proj.outputs > 0) find(layer.latent->q_up_proj, at::kBFloat16);
     find(layer.o_proj, at::kFloat);

@@ -30,8 +30,8 @@ class DecodeProducts {
       std::int64_t asked_rows)>;
 
   // Tries the algorithms for each shape of the layers' weights, in bf16, codes or 8-bit floats. Throws Error(kConfig)
-  // if a shape has no algorithm that gives each row its own bits, and for experts, which have their own kernels. A head
-  // without such an algorithm (a vocabulary of 50,257) keeps using our kernels. Local.
+  // if a shape has no algorithm that gives each row its own bits. A head without such an algorithm (a vocabulary of
+  // 50,257) keeps using our kernels. Local.
   DecodeProducts(const GpuWeights& weights, const Queue& queue, const Algorithms& algorithms = lt_algorithms);
 
   bool has_head() const { return head_.defined(); }

@@ -11,6 +11,7 @@
 #include "magister/device/upload.h"
 #include "magister/model/layer_shape.h"
 #include "magister/model/rope.h"
+#include "magister/model/throughput_decoding.h"
 #include "magister/model/transformer.h"
 #include "model/cpu/altup.h"
 #include "model/gpu/cudnn_attention.h"
@@ -87,9 +88,7 @@ void GpuModel::use_cudnn_attention() {
 }
 
 void GpuModel::use_throughput_decoding(const DecodeProducts::Algorithms& algorithms) {
-  MAGISTER_CHECK(decoder_.works(), ExitCode::kConfig,
-                 "model.decoding: throughput, but the decoding kernels do not support this model's heads or dtype "
-                 "(they need bf16); remove the key");
+  check_throughput_decoding(weights_.config, weights_.dtype, group_.tp_size());
   decode_products_.emplace(weights_, queue_, algorithms);
   decoder_.use_products(*decode_products_);
 }
