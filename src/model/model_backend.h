@@ -32,6 +32,7 @@ class ModelBackend {
   virtual const ModelConfig& config() const = 0;
   virtual std::uint64_t weight_bytes() const = 0;
   virtual bool has_codes() const { return false; }
+  virtual bool multiplies_fp8() const { return false; }
 
   // See Transformer.
   virtual const gpu::Queue* queue() const = 0;

@@ -15,13 +15,19 @@
 #include "magister/model/layer_shape.h"
 #include "magister/model/partition.h"
 #include "model/gpu/prompt_experts.h"
+#include "model/gpu/prompt_rule.h"
 
 namespace magister {
 namespace {
 
-// Numbers of the largest weight that is plain at a time: a product of a layer, or of one expert, or those of several
-// experts that one launch multiplies.
-std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& part, at::ScalarType dtype) {
+// Numbers of the experts' weights that one launch multiplies at a time where they are codes, or 8-bit floats.
+std::uint64_t most_plain_experts(const ModelConfig& config, const Partition& part, at::ScalarType factors) {
+  const gpu::ExpertWidths widths = gpu::expert_widths(config, part);
+  return gpu::groups_prompts(widths, factors) ? gpu::PromptExperts::most_slice_numbers(widths) : 0;
+}
+
+// Numbers of the largest weight that is plain at a time: a product of a layer, or of one expert, or of several experts.
+std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& part, at::ScalarType factors) {
   std::uint64_t qkv = 0, mlp = 0;
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const LayerShape shape = shape_of(config, part, layer);
@@ -30,9 +36,8 @@ std::uint64_t most_plain_weights(const ModelConfig& config, const Partition& par
   }
   const std::uint64_t gate_up = std::max<std::uint64_t>((config.gated_mlp ? 2 : 1) * mlp,
                                                         2 * std::max(part.expert.size(), part.shared_expert.size()));
-  const gpu::ExpertWidths widths = gpu::expert_widths(config, part);
   return std::max(std::max(qkv, gate_up) * static_cast<std::uint64_t>(config.hidden_size),
-                  gpu::groups_prompts(widths, dtype) ? gpu::PromptExperts::most_slice_numbers(widths) : 0);
+                  most_plain_experts(config, part, factors));
 }
 
 // Bytes of logits between head and sampling: the rows of the pass, the same together with rows kept for shared prompts,
@@ -50,14 +55,17 @@ GpuPassSize GpuPassSize::with(const GpuPassSize& other) const {
 }
 
 MemoryParts gpu_pass_parts(const ModelConfig& config, const Partition& partition, int tp_size, const GpuPassSize& size,
-                           bool codes, at::ScalarType dtype) {
+                           bool codes, at::ScalarType factors) {
+  const at::ScalarType dtype = activation_dtype(factors);
   MemoryParts parts = {
-      {"activations", gpu_activation_bytes(config, partition, size.tokens, size.sequence_tokens, dtype)}};
+      {"activations", gpu_activation_bytes(config, partition, size.tokens, size.sequence_tokens, factors)}};
   if (size.tile_rows > 0 && !config.encoder)
     parts.emplace_back("a tile of logits",
                        static_cast<std::uint64_t>(size.tile_rows) * partition.vocab.size() * sizeof(float));
-  if (codes)
-    parts.emplace_back("a plain product", most_plain_weights(config, partition, dtype) * c10::elementSize(dtype));
+  const std::uint64_t plain = codes                           ? most_plain_weights(config, partition, factors)
+                              : factors == at::kFloat8_e4m3fn ? most_plain_experts(config, partition, factors)
+                                                              : 0;
+  if (plain > 0) parts.emplace_back("a plain product", plain * c10::elementSize(dtype));
   if (size.sequence_tokens > 0)
     parts.emplace_back("gathered keys",
                        gpu_gathered_bytes(config, partition, size.tokens, size.sequence_tokens, dtype));
@@ -75,9 +83,10 @@ bool PassMemory::fits_here(const Size& size) const {
   if (!has_room_ && (queue == nullptr || queue->on_host())) return true;
   const int tp_size = model_.group().tp_size();
   std::uint64_t bytes = 0;
-  for (const auto& part :
-       gpu_pass_parts(model_.config(), partition_for(model_.config(), model_.group().tp_rank(), tp_size), tp_size, size,
-                      model_.has_codes(), model_.lm_head().projection.weight_NK.scalar_type()))
+  for (const auto& part : gpu_pass_parts(
+           model_.config(), partition_for(model_.config(), model_.group().tp_rank(), tp_size), tp_size, size,
+           model_.has_codes(),
+           model_.multiplies_fp8() ? at::kFloat8_e4m3fn : model_.lm_head().projection.weight_NK.scalar_type()))
     bytes += part.second;
   if (has_room_) return has_room_(bytes);
   try {

@@ -149,6 +149,7 @@ const LmHead& Transformer::lm_head() const { return backend_->lm_head(); }
 const ModelConfig& Transformer::config() const { return backend_->config(); }
 std::uint64_t Transformer::weight_bytes() const { return backend_->weight_bytes(); }
 bool Transformer::has_codes() const { return backend_->has_codes(); }
+bool Transformer::multiplies_fp8() const { return backend_->multiplies_fp8(); }
 KvCache Transformer::make_cache(std::int64_t num_pages) const { return backend_->make_cache(num_pages); }
 at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const { return backend_->logits(hidden_RD); }
 std::string Transformer::first_not_finite(const PackedBatch& batch) { return backend_->first_not_finite(batch); }

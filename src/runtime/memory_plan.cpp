@@ -60,11 +60,11 @@ constexpr const char *kNccl = "NCCL", *kPeerSums = "sums in kernels";
 MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uint64_t weights, const PassShape& pass,
                       std::uint64_t cache_pages, int tp_size, const GpuDemand& gpu) {
   const auto longest = static_cast<std::int64_t>(pass.sequence_tokens);
-  const at::ScalarType type = activation_dtype(gpu.dtype);
   const GpuPassSize size{static_cast<std::int64_t>(pass.tokens), longest, kLogitRows,
                          static_cast<std::int64_t>(pass.sampled_rows)};
   MemoryParts parts = {{"weights", weights}};
-  for (auto& one : gpu_pass_parts(config, part, tp_size, size, gpu.quantized, type)) parts.push_back(std::move(one));
+  for (auto& one : gpu_pass_parts(config, part, tp_size, size, gpu.quantized, gpu.dtype))
+    parts.push_back(std::move(one));
   // Without a cache one sequence may have all tokens of a pass.
   if (const std::uint64_t tables = gpu_rotary_bytes(config, size.tokens, longest > 0 ? longest : size.tokens);
       tables > 0)

@@ -36,7 +36,7 @@ at::Tensor places_of(const at::Tensor& weights_XMK, const at::Tensor& bias_XM) {
   at::Tensor places_X = at::empty({X * static_cast<std::int64_t>(sizeof(ExpertPlace))}, at::kByte);
   for (std::int64_t x = 0; x < X; ++x)
     reinterpret_cast<ExpertPlace*>(places_X.data_ptr())[x] = {
-        data<unsigned char>(weights_XMK) + x * weights_XMK.stride(0) * 2, nullptr, nullptr,
+        data<unsigned char>(weights_XMK) + x * weights_XMK.stride(0) * weights_XMK.element_size(), nullptr, nullptr,
         bias_XM.defined() ? data<float>(bias_XM) + x * bias_XM.size(1) : nullptr, nullptr};
   return places_X.to(weights_XMK.device());
 }
@@ -67,27 +67,35 @@ struct Sorted {
   }
 };
 
-void multiply(const at::Tensor& x_TK, const Sorted& sorted, const at::Tensor& places_X, const at::Tensor& out_NM,
-              const Queue& queue) {
+template <typename Kernel>
+void multiply_with(const at::Tensor& x_TK, const Sorted& sorted, const at::Tensor& places_X, const at::Tensor& out_NM,
+                   const Queue& queue) {
+  using A = typename Kernel::Number;
   const std::int64_t K = x_TK.size(1), M = out_NM.size(1);
-  start(ExpertProduct{data<Bf16>(x_TK), K, data<std::int32_t>(sorted.route_N), sorted.k,
-                      reinterpret_cast<const ExpertPlace*>(places_X.data_ptr()), data<ExpertRows>(sorted.items_I3),
-                      static_cast<int>(sorted.items_I3.size(0)), 2 * K, static_cast<int>(M), static_cast<int>(K),
-                      out_NM.data_ptr(), out_NM.scalar_type() == at::kFloat},
+  start(Kernel{{data<A>(x_TK), K, data<std::int32_t>(sorted.route_N), sorted.k,
+                reinterpret_cast<const ExpertPlace*>(places_X.data_ptr()), data<ExpertRows>(sorted.items_I3),
+                static_cast<int>(sorted.items_I3.size(0)), static_cast<std::int64_t>(sizeof(A)) * K,
+                static_cast<int>(M), static_cast<int>(K), out_NM.data_ptr(), out_NM.scalar_type() == at::kFloat}},
         queue);
 }
+void multiply(const at::Tensor& x_TK, const Sorted& sorted, const at::Tensor& places_X, const at::Tensor& out_NM,
+              const Queue& queue) {
+  x_TK.scalar_type() == at::kFloat ? multiply_with<FloatExpertProduct>(x_TK, sorted, places_X, out_NM, queue)
+                                   : multiply_with<ExpertProduct>(x_TK, sorted, places_X, out_NM, queue);
+}
 
-// CountRoutes, PlaceExperts, PlaceRoutes and ExpertProduct.
+// CountRoutes, PlaceExperts, PlaceRoutes, ExpertProduct and FloatExpertProduct.
 TEST(PromptExpertsOnBoth, RoutesAndProducts) {
   at::manual_seed(8);
   constexpr std::int64_t X = 7, k = 3, K = 232, M = 328;
   for (const std::int64_t T : {1, 50, 700}) {
-    for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const auto& [factors, type] : {std::pair(at::kBFloat16, at::kFloat), std::pair(at::kBFloat16, at::kBFloat16),
+                                        std::pair(at::kFloat, at::kFloat)}) {
       const Sorted shape(T, X, k, at::kCPU);
       const Tensors inputs = {random_choices(T, X, k),
-                              at::randn({X, M, K}).to(at::kBFloat16),
+                              at::randn({X, M, K}).to(factors),
                               at::randn({X, M}),
-                              at::randn({T, K}).to(at::kBFloat16),
+                              at::randn({T, K}).to(factors),
                               at::zeros({T * k, M}, type),
                               shape.items_I3,
                               shape.route_N,
@@ -115,9 +123,9 @@ TEST(PromptExpertsOnBoth, RoutesAndProducts) {
 TEST(PromptExpertsOnBoth, DequantizeExperts) {
   at::manual_seed(10);
   constexpr std::int64_t X = 3, N = 40, K = 96, G = K / 32;
-  const auto convert = [&]<int kBits>() {
+  const auto convert = [&]<int kBits, typename A>(at::ScalarType type) {
     const Tensors inputs = {at::randint(256, {X, N, K * kBits / 8}, at::kByte),
-                            (at::rand({X, N, G}) + 0.5).to(at::kHalf), at::zeros({X, N, K}, at::kBFloat16)};
+                            (at::rand({X, N, G}) + 0.5).to(at::kHalf), at::zeros({X, N, K}, type)};
     const Both both = on_both(inputs, [&](const Tensors& t, const Queue& queue) {
       at::Tensor places_X = at::empty({X * static_cast<std::int64_t>(sizeof(ExpertPlace))}, at::kByte);
       for (std::int64_t x = 0; x < X; ++x)
@@ -127,27 +135,45 @@ TEST(PromptExpertsOnBoth, DequantizeExperts) {
       const at::Tensor there_X = places_X.to(device_of(queue));
       StoredWeight weight{.row_bytes = K * kBits / 8, .N = N, .K = K, .G = G, .half_scales = true};
       weight.group_shift = 5;
-      start(DequantizeExperts<kBits>{{weight, data<Bf16>(t[2])},
-                                     reinterpret_cast<const ExpertPlace*>(there_X.data_ptr()),
-                                     static_cast<int>(X)},
-            queue);
+      start(
+          DequantizeExperts<kBits, A>{
+              {weight, data<A>(t[2])}, reinterpret_cast<const ExpertPlace*>(there_X.data_ptr()), static_cast<int>(X)},
+          queue);
       if (!queue.on_host()) t[2].cpu();  // the places are in use until then
     });
     EXPECT_TRUE(at::equal(both.device[2], both.host[2])) << kBits << " bits";
     EXPECT_GT(both.host[2][X - 1].abs().max().template item<double>(), 1) << "the last expert's numbers";
   };
-  convert.template operator()<8>();
-  convert.template operator()<4>();
+  convert.template operator()<8, Bf16>(at::kBFloat16);
+  convert.template operator()<4, Bf16>(at::kBFloat16);
+  convert.template operator()<8, float>(at::kFloat);
+  convert.template operator()<4, float>(at::kFloat);
+}
+
+TEST(PromptExpertsOnBoth, WidenExperts) {
+  constexpr std::int64_t X = 2, C = 16 * (4 * 256 + 3);
+  const Both both =
+      on_both({at::arange(X * C).remainder(256).to(at::kByte), at::zeros({X, C}, at::kBFloat16)},
+              [&](const Tensors& t, const Queue& queue) {
+                at::Tensor places_X = at::zeros({X * static_cast<std::int64_t>(sizeof(ExpertPlace))}, at::kByte);
+                for (std::int64_t x = 0; x < X; ++x)
+                  reinterpret_cast<ExpertPlace*>(places_X.data_ptr())[x].rows = data<unsigned char>(t[0]) + x * C;
+                const at::Tensor there_X = places_X.to(device_of(queue));
+                start(WidenExperts{C, reinterpret_cast<const ExpertPlace*>(there_X.data_ptr()), static_cast<int>(X),
+                                   data<Bf16>(t[1])},
+                      queue);
+                if (!queue.on_host()) t[1].cpu();  // the places are in use until then
+              });
+  EXPECT_TRUE(at::allclose(both.device[1], both.host[1], 0, 0, /*equal_nan=*/true));
 }
 
 // Every row of a pass again, as the only row of its expert.
-TEST(PromptExpertsOnBoth, ARowAloneHasItsBits) {
-  at::manual_seed(9);
+void expect_own_bits(at::ScalarType factors) {
   constexpr std::int64_t X = 2, T = 150, K = 512, M = 264;
   const Queue queue = gpu_queue();
   const auto device = device_of(queue);
-  const at::Tensor weights_XMK = at::randn({X, M, K}).to(at::kBFloat16).to(device),
-                   x_TK = at::randn({T, K}).to(at::kBFloat16).to(device), places_X = places_of(weights_XMK, {}),
+  const at::Tensor weights_XMK = at::randn({X, M, K}).to(factors).to(device),
+                   x_TK = at::randn({T, K}).to(factors).to(device), places_X = places_of(weights_XMK, {}),
                    out_TM = at::zeros({T, M}, x_TK.options().dtype(at::kFloat)),
                    experts_T1 = at::zeros({T, 1}, at::kInt).to(device);
   Sorted all(T, X, 1, device);
@@ -160,6 +186,12 @@ TEST(PromptExpertsOnBoth, ARowAloneHasItsBits) {
     multiply(x_TK.narrow(0, t, 1), one, places_X, out_1M, queue);
     EXPECT_TRUE(at::equal(out_1M[0], out_TM[t])) << "row " << t;
   }
+}
+
+TEST(PromptExpertsOnBoth, ARowAloneHasItsBits) {
+  at::manual_seed(9);
+  expect_own_bits(at::kBFloat16);
+  expect_own_bits(at::kFloat);
 }
 
 double milliseconds_of(const std::function<void()>& queue_all) {
@@ -184,14 +216,15 @@ struct Shape {
 };
 
 // Prints the rates of one product of all experts for T tokens.
-void print_rates(const Shape& shape, std::int64_t T) {
+void print_rates(const Shape& shape, std::int64_t T, at::ScalarType factors) {
   const Queue queue = gpu_queue();
   const auto device = device_of(queue);
-  const auto bf16 = at::TensorOptions().dtype(at::kBFloat16).device(device);
-  const at::Tensor weights_XMK = at::randn({shape.X, shape.M, shape.K}, bf16), x_TK = at::randn({T, shape.K}, bf16),
-                   experts_Tk = random_choices(T, shape.X, shape.k), there_Tk = experts_Tk.to(device),
-                   counts_X = experts_Tk.view({-1}).bincount({}, shape.X), places_X = places_of(weights_XMK, {}),
-                   out_NM = at::empty({T * shape.k, shape.M}, bf16), rows_NK = at::randn({T * shape.k, shape.K}, bf16);
+  const auto options = at::TensorOptions().dtype(factors).device(device);
+  const at::Tensor weights_XMK = at::randn({shape.X, shape.M, shape.K}, options),
+                   x_TK = at::randn({T, shape.K}, options), experts_Tk = random_choices(T, shape.X, shape.k),
+                   there_Tk = experts_Tk.to(device), counts_X = experts_Tk.view({-1}).bincount({}, shape.X),
+                   places_X = places_of(weights_XMK, {}), out_NM = at::empty({T * shape.k, shape.M}, options),
+                   rows_NK = at::randn({T * shape.k, shape.K}, options);
   const Sorted sorted(T, shape.X, shape.k, device);
   std::vector<double> sorting, ours, theirs;
   for (int i = 0; i < (queue.on_host() ? 1 : 7); ++i) {
@@ -209,11 +242,12 @@ void print_rates(const Shape& shape, std::int64_t T) {
   }
   const double operations = 2e-9 * static_cast<double>(T * shape.k) * static_cast<double>(shape.M * shape.K);
   std::printf(
-      "   %s, %lld experts of %lld x %lld, %lld for each of %lld tokens: sorted in %.1f us; one launch %.0f us, "
+      "   %s in %s, %lld experts of %lld x %lld, %lld for each of %lld tokens: sorted in %.1f us; one launch %.0f us, "
       "%.0f TFLOP/s; cuBLAS expert by expert %.0f us, %.0f TFLOP/s\n",
-      shape.name, static_cast<long long>(shape.X), static_cast<long long>(shape.M), static_cast<long long>(shape.K),
-      static_cast<long long>(shape.k), static_cast<long long>(T), 1e3 * median(sorting), 1e3 * median(ours),
-      operations / median(ours), 1e3 * median(theirs), operations / median(theirs));
+      shape.name, c10::toString(factors), static_cast<long long>(shape.X), static_cast<long long>(shape.M),
+      static_cast<long long>(shape.K), static_cast<long long>(shape.k), static_cast<long long>(T),
+      1e3 * median(sorting), 1e3 * median(ours), operations / median(ours), 1e3 * median(theirs),
+      operations / median(theirs));
 }
 
 // Shapes on both sides of the rule of groups_prompts().
@@ -228,8 +262,10 @@ TEST(ExpertProductRate, BesideCublasExpertByExpert) {
   const bool on_host = gpu_queue().on_host();
   for (const Shape& shape : on_host ? few : many) {
     for (const std::int64_t T : on_host ? std::vector<std::int64_t>{40} : std::vector<std::int64_t>{512, 2048, 8192})
-      print_rates(shape, T);
+      print_rates(shape, T, at::kBFloat16);
   }
+  const Shape in_f32 = on_host ? few[0] : many[2];
+  print_rates(in_f32, on_host ? 40 : 2048, at::kFloat);
 }
 
 }  // namespace prompt_experts_test

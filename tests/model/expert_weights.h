@@ -19,6 +19,7 @@ struct Experts {
   float swiglu_limit = 0;
   QuantScheme scheme{};
   bool fp8 = false, mxfp4 = false;
+  at::ScalarType dtype = at::kBFloat16;  // of the activations, and of weights that are no codes
 };
 
 // Numbers of MXFP4, groups beginning `lead` inputs before the first one.
@@ -34,7 +35,7 @@ inline GpuLinear linear(std::int64_t N, std::int64_t K, const Experts& of) {
   Linear plain{at::randn({N, K}) * 0.2, of.biases ? at::randn({N}) : at::Tensor()};
   if (of.scheme.on()) return to_device(quantize(plain, of.scheme), at::kCPU);
   if (of.mxfp4) plain.weight_NK = mxfp4_numbers(N, K, 0);
-  plain.weight_NK = plain.weight_NK.to(at::kBFloat16);
+  plain.weight_NK = plain.weight_NK.to(of.dtype);
   GpuLinear there = to_device(plain, at::kCPU);
   if (of.fp8) to_fp8(there, Queue{});
   EXPECT_EQ(of.mxfp4 && to_mxfp4(there, 0, Queue{}), of.mxfp4);
@@ -43,6 +44,8 @@ inline GpuLinear linear(std::int64_t N, std::int64_t K, const Experts& of) {
 
 inline GpuWeights weights_with(const Experts& of) {
   GpuWeights weights;
+  weights.dtype = of.dtype;
+  weights.fp8 = of.fp8;
   ModelConfig& config = weights.config;
   config.family = "llama";
   config.vocab_size = 96;

@@ -37,7 +37,7 @@ ModelConfig small_config(bool beside) {
 
 // Bytes of all shards that a pass of so many sequences of two tokens has at most, each shard at its own time. From 512
 // tokens on, products on the host have one size of tiles.
-double most_bytes(const ModelConfig& config, int shards, std::size_t sequences) {
+double most_bytes(const ModelConfig& config, int shards, std::size_t sequences, at::ScalarType factors) {
   const PackedBatch batch = pack_sequences(std::vector<std::vector<TokenId>>(sequences, {1, 2}));
   auto groups = make_thread_process_groups(shards);
   std::vector<double> most(static_cast<std::size_t>(shards));
@@ -45,8 +45,7 @@ double most_bytes(const ModelConfig& config, int shards, std::size_t sequences) 
   std::unique_ptr<CountedBytes> counted;
   for (auto& group : groups) {
     threads.emplace_back([&] {
-      gpu::GpuBackend model(gpu::random_gpu_weights(config, *group, at::kBFloat16, {}, gpu::Queue{}), *group,
-                            gpu::Queue{});
+      gpu::GpuBackend model(gpu::random_gpu_weights(config, *group, factors, {}, gpu::Queue{}), *group, gpu::Queue{});
       model.forward(batch, {});  // tables are made once
       group->barrier();
       if (group->tp_rank() == 0) counted = std::make_unique<CountedBytes>();
@@ -60,26 +59,29 @@ double most_bytes(const ModelConfig& config, int shards, std::size_t sequences) 
   return std::accumulate(most.begin(), most.end(), 0.0);
 }
 
-TEST(GpuExpertMemory, APassTakesNoMoreThanItsPlan) {
-  for (const bool beside : {false, true}) {
-    for (const int shards : {1, 2}) {
+void expect_within_plan(at::ScalarType factors, const std::vector<bool>& besides, const std::vector<int>& all_shards) {
+  for (const bool beside : besides) {
+    for (const int shards : all_shards) {
       const ModelConfig config = small_config(beside);
       const auto planned = [&](std::int64_t tokens) {
         double bytes = 0;
         for (int shard = 0; shard < shards; ++shard)
           bytes += static_cast<double>(
-              gpu_activation_bytes(config, partition_for(config, shard, shards), tokens, 0, at::kBFloat16));
+              gpu_activation_bytes(config, partition_for(config, shard, shards), tokens, 0, factors));
         return bytes;
       };
-      const double used = most_bytes(config, shards, 768) - most_bytes(config, shards, 256),
+      const double used = most_bytes(config, shards, 768, factors) - most_bytes(config, shards, 256, factors),
                    plan = planned(1536) - planned(512);
-      std::printf("%s%d shards: of a token's plan %.2f are used\n", beside ? "an MLP beside, " : "", shards,
-                  used / plan);
+      std::printf("%s, %s%d shards: of a token's plan %.2f are used\n", c10::toString(factors),
+                  beside ? "an MLP beside, " : "", shards, used / plan);
       EXPECT_LE(used, plan);
       EXPECT_GE(used, 0.5 * plan) << "the plan asks for far more than is used";
     }
   }
 }
+
+TEST(GpuExpertMemory, APassTakesNoMoreThanItsPlan) { expect_within_plan(at::kBFloat16, {false, true}, {1, 2}); }
+TEST(GpuExpertMemory, APassInF32TakesNoMoreThanItsPlan) { expect_within_plan(at::kFloat, {false}, {1}); }
 
 }  // namespace gpu_expert_memory_test
 }  // namespace magister

@@ -25,10 +25,10 @@ struct GpuPassSize {
   GpuPassSize with(const GpuPassSize& other) const;
 };
 
-// Bytes, itemised. codes: the model holds quantised codes that a pass widens, one product at a time; dtype: of the
-// activations.
+// Bytes, itemised. codes: the model holds quantised codes that a pass widens, one product or a slice of experts at a
+// time. factors: as for gpu_activation_bytes(); some experts of 8-bit floats are widened, too.
 MemoryParts gpu_pass_parts(const ModelConfig& config, const Partition& partition, int tp_size, const GpuPassSize& size,
-                           bool codes, at::ScalarType dtype);
+                           bool codes, at::ScalarType factors);
 
 // Bytes of the buffer in which decoding for throughput widens codes to bf16, a product at a time.
 std::uint64_t decoding_plain_bytes(const ModelConfig& config, const Partition& partition);

@@ -143,8 +143,11 @@ class Transformer {
   ProcessGroup& group() const { return *group_; }
   // Bytes of this shard's weights in memory.
   std::uint64_t weight_bytes() const;
-  // True if a model on a GPU holds quantised codes. Passes of many rows then widen them, one product at a time.
+  // True if a model on a GPU holds quantised codes. Passes of many rows then widen them, one product
+  // or a slice of experts at a time.
   bool has_codes() const;
+  // True if the layers of a model on a GPU multiply 8-bit floats.
+  bool multiplies_fp8() const;
   // Floating-point operations of products and attention for a batch of the whole model, without the head. A multiply
   // and an add count as two. Attention counts visible keys within the batch only.
   double forward_flops(const PackedBatch& batch) const;
@@ -171,10 +174,11 @@ std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partitio
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
                                int num_threads);
 
-// The same on a GPU, where a pass runs as a whole. dtype: of the activations. Attention and MLP use the same memory, so
-// the larger of the two counts. sequence_tokens: of the longest sequence with keys in a cache; 0: no cache.
+// The same on a GPU, where a pass runs as a whole. factors: the type in which the layers multiply, of the activations
+// or 8-bit floats. Attention and MLP use the same memory, so the larger of the two counts. sequence_tokens: of the
+// longest sequence with keys in a cache; 0: no cache.
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
-                                   std::int64_t sequence_tokens, at::ScalarType dtype);
+                                   std::int64_t sequence_tokens, at::ScalarType factors);
 
 // Bytes of the keys and values that prompts gather out of the pages of a cache, one layer at a time. sequence_tokens:
 // of the longest sequence.

@@ -16,6 +16,7 @@
 #include "model/gpu/altup_kernels.h"
 #include "model/gpu/gpu_encoder.h"
 #include "model/gpu/gpu_mxfp4.h"
+#include "model/gpu/prompt_rule.h"
 
 namespace magister {
 namespace gpu {
@@ -141,7 +142,8 @@ void check_gpu_computes(const ModelConfig& config) {
 }
 
 std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,
-                                   std::int64_t sequence_tokens, at::ScalarType dtype) {
+                                   std::int64_t sequence_tokens, at::ScalarType factors) {
+  const at::ScalarType dtype = activation_dtype(factors);
   if (config.encoder) return gpu::gpu_encoder_bytes(config, num_tokens);
   const auto D = static_cast<std::uint64_t>(config.hidden_size);
   const std::uint64_t attention =
@@ -160,10 +162,10 @@ std::uint64_t gpu_activation_bytes(const ModelConfig& config, const Partition& p
   const bool divided = partition.heads.size() < static_cast<std::uint64_t>(config.num_attention_heads);
   const std::uint64_t O = divided ? sizeof(float) : A, routes = static_cast<std::uint64_t>(config.experts_a_token());
   const gpu::ExpertWidths widths = gpu::expert_widths(config, partition);
-  const bool groups = gpu::groups_prompts(widths, dtype);
+  const bool groups = gpu::groups_prompts(widths, factors);
   const std::uint64_t experts = config.num_experts == 0
                                     ? 0
-                                    : (groups ? gpu::PromptExperts::token_bytes(widths, O) : routes * D * O) +
+                                    : (groups ? gpu::PromptExperts::token_bytes(widths, A, O) : routes * D * O) +
                                           32 * routes + (3 * O - sizeof(float)) * D +
                                           sizeof(float) * static_cast<std::uint64_t>(config.all_experts()) +
                                           (config.dense_beside_experts ? 2 * D * A : 0);

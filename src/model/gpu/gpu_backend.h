@@ -46,6 +46,7 @@ class GpuBackend final : public ModelBackend {
   const ModelConfig& config() const override { return weights_->config; }
   std::uint64_t weight_bytes() const override { return model_.weight_bytes(); }
   bool has_codes() const override { return weights_->has_codes(); }
+  bool multiplies_fp8() const override { return weights_->fp8; }
   const Queue* queue() const override { return &model_.queue(); }
   bool separates_prefill() const override { return true; }
   bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const override {

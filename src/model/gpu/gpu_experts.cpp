@@ -1,5 +1,4 @@
-// run_experts() waits once per layer for the router's choice, 10 to 20 us, because a library's products must know their
-// rows on the host. Few wide experts and codes are multiplied this way: their products take milliseconds a layer.
+// The choice of experts, and their products one after the other.
 #include "model/gpu/gpu_experts.h"
 
 #include <ATen/ATen.h>
@@ -91,21 +90,18 @@ at::Tensor sum_experts(const at::Tensor& rows_ND, const at::Tensor& row_of_TR, c
   return out_TD;
 }
 
-at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& router_TD, const at::Tensor& normed_TD,
-                       const std::function<at::Tensor(const GpuExpert&, const at::Tensor&)>& multiply,
-                       const Queue& queue) {
+at::Tensor multiply_by_expert(const GpuLayer& layer, const at::Tensor& normed_TD, const at::Tensor& weights_TR,
+                              const GpuExpertGroups& groups,
+                              const std::function<at::Tensor(const GpuExpert&, const at::Tensor&)>& multiply,
+                              const Queue& queue) {
   const LayerShape& shape = layer.shape;
-  const std::int64_t T = normed_TD.size(0), D = normed_TD.size(1), R = shape.experts_per_token;
-  const GpuRoutes routes = choose_experts(product(layer.router, router_TD, at::kFloat, queue), layer, queue);
-  const ExpertGroups groups = group_by_expert(routes.experts_TR.cpu(), shape.num_experts);
-  const at::Tensor route_N = upload(at::tensor(groups.entry, at::kInt), normed_TD.device()),
-                   row_of_TR = upload(at::tensor(groups.row_of, at::kInt), normed_TD.device());
+  const std::int64_t D = normed_TD.size(1), R = shape.experts_per_token;
   const bool weighs_inputs = shape.router.weighs_inputs;
-  const at::Tensor input_weights_TR = weighs_inputs ? routes.weights_TR : at::Tensor(),
-                   output_weights_TR = weighs_inputs ? at::Tensor() : routes.weights_TR;
+  const at::Tensor input_weights_TR = weighs_inputs ? weights_TR : at::Tensor(),
+                   output_weights_TR = weighs_inputs ? at::Tensor() : weights_TR;
   const auto options =
       normed_TD.options().dtype(layer.experts[0].down_proj.float_out ? at::kFloat : normed_TD.scalar_type());
-  at::Tensor rows_ND = at::empty({T * R, D}, options);
+  at::Tensor rows_ND = at::empty({groups.route_N.size(0), D}, options);
   for (std::int64_t x = 0; x < shape.num_experts; ++x) {
     const std::int64_t first = groups.first[static_cast<std::size_t>(x)],
                        count = groups.first[static_cast<std::size_t>(x) + 1] - first;
@@ -113,10 +109,22 @@ at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& router_TD, const
     // A shared expert has the tokens in their order.
     const bool as_they_are = x >= shape.num_experts - shape.num_shared_experts && !weighs_inputs;
     const at::Tensor own_ND =
-        as_they_are ? normed_TD : gather_tokens(normed_TD, route_N.narrow(0, first, count), input_weights_TR, R, queue);
+        as_they_are ? normed_TD
+                    : gather_tokens(normed_TD, groups.route_N.narrow(0, first, count), input_weights_TR, R, queue);
     rows_ND.narrow(0, first, count).copy_(multiply(layer.experts[static_cast<std::size_t>(x)], own_ND));
   }
-  return sum_experts(rows_ND, row_of_TR.view({T, R}), output_weights_TR, queue);
+  return sum_experts(rows_ND, groups.place_of_TR, output_weights_TR, queue);
+}
+
+at::Tensor run_experts(const GpuLayer& layer, const at::Tensor& router_TD, const at::Tensor& normed_TD,
+                       const std::function<at::Tensor(const GpuExpert&, const at::Tensor&)>& multiply,
+                       const Queue& queue) {
+  const GpuRoutes routes = choose_experts(product(layer.router, router_TD, at::kFloat, queue), layer, queue);
+  const ExpertGroups groups = group_by_expert(routes.experts_TR.cpu(), layer.shape.num_experts);
+  const at::Tensor route_N = upload(at::tensor(groups.entry, at::kInt), normed_TD.device()),
+                   place_of_N = upload(at::tensor(groups.row_of, at::kInt), normed_TD.device());
+  return multiply_by_expert(layer, normed_TD, routes.weights_TR,
+                            {route_N, place_of_N.view(routes.experts_TR.sizes()), groups.first}, multiply, queue);
 }
 
 }  // namespace magister::gpu

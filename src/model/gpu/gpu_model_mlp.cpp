@@ -13,8 +13,7 @@ at::Tensor GpuModel::experts(const GpuLayer& layer, const at::Tensor& router_TD,
   const auto multiply = [&](const GpuExpert& expert, const at::Tensor& rows_RD) {
     return one_mlp(expert.gate_up_proj, expert.down_proj, function, true, {rows_RD});
   };
-  if (prompt_experts_.has(layer)) return prompt_experts_.run(layer, router_TD, normed_TD, multiply, queue_);
-  return run_experts(layer, router_TD, normed_TD, multiply, queue_);
+  return prompt_experts_.run(layer, router_TD, normed_TD, multiply, queue_);
 }
 
 at::Tensor GpuModel::one_mlp(const GpuLinear& gate_up_proj, const GpuLinear& down_proj, const MlpFunction& function,

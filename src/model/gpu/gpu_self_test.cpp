@@ -21,8 +21,8 @@ Linear widened(const GpuLinear& linear, const Queue& queue) {
 
 }  // namespace
 
-// Compares the router, the choice of experts and its weights, the products of one expert and a shared one, and the
-// launches that multiply all experts with one product after the other.
+// Compares the router, the choice of experts and its weights, the products of one expert and a shared one, and all
+// experts, grouped on the device, with one product after the other, grouped on the host.
 void GpuModel::self_test_experts(const GpuLayer& layer, const at::Tensor& normed_TD, double tolerance) {
   const char* kernels = queue_.on_host() ? "of the GPU on the host" : "of the GPU";
   const at::Tensor logits_TL = product(layer.router, normed_TD, at::kFloat, queue_);
@@ -45,11 +45,10 @@ void GpuModel::self_test_experts(const GpuLayer& layer, const at::Tensor& normed
     compare_paths("expert", given_TD.to(at::kFloat), plain_expert.reference(normed_TD.to(at::kFloat)), tolerance,
                   kernels);
   }
-  if (!prompt_experts_.has(layer)) return;
   const auto multiply = [&](const GpuExpert& expert, const at::Tensor& rows_RD) {
     return one_mlp(expert.gate_up_proj, expert.down_proj, function_of(layer), true, {rows_RD});
   };
-  compare_paths("experts in one launch",
+  compare_paths(prompt_experts_.has(layer) ? "experts in one launch" : "experts by their counts",
                 prompt_experts_.run(layer, normed_TD, normed_TD, multiply, queue_).to(at::kFloat),
                 run_experts(layer, normed_TD, normed_TD, multiply, queue_).to(at::kFloat), tolerance, kernels);
 }

@@ -1,4 +1,4 @@
-// The order of the kernels and their buffers; see prompt_experts.h, and decision 061 for the arithmetic of the rule.
+// The order of the kernels and their buffers; see prompt_experts.h.
 #include "model/gpu/prompt_experts.h"
 
 #include <ATen/ATen.h>
@@ -11,14 +11,10 @@
 #include "model/gpu/gpu_experts.h"
 #include "model/gpu/gpu_mlp.h"
 #include "model/gpu/prompt_routes_kernels.h"
+#include "model/gpu/prompt_rule.h"
 
 namespace magister::gpu {
 namespace {
-
-// Tokens of a usual pass of prompts, by which the rule counts the rows of an expert.
-constexpr std::int64_t kUsualTokens = 8192;
-
-std::int64_t whole_blocks(std::int64_t numbers, std::int64_t block) { return (numbers + block - 1) / block; }
 
 // Experts of a slice, whose weights have so many numbers each.
 std::int64_t slice_experts(std::int64_t numbers, std::int64_t slice_numbers, std::int64_t X) {
@@ -29,40 +25,35 @@ const ExpertPlace* places_of(const ExpertProducts& products) {
   return reinterpret_cast<const ExpertPlace*>(data<std::uint8_t>(products.places_X));
 }
 
-// True for bf16 weights, and for codes but those of 8-bit floats, whose products round x, too.
-bool are_multiplied(const std::optional<ExpertProducts>& products) {
-  if (!products) return false;
-  return products->bits == 16 ? products->aligned : products->bits == 4 || products->weight.offset != kFloatCodes;
-}
-
-// Converts the codes of experts [begin, end) to bf16, [experts, N, K].
-void dequantize_experts(const ExpertProducts& products, std::int64_t begin, std::int64_t end, const at::Tensor& into,
-                        const Queue& queue) {
-  const auto run = [&]<int kBits>() {
-    start(
-        DequantizeExperts<kBits>{
-            {products.weight, data<Bf16>(into)}, places_of(products) + begin, static_cast<int>(end - begin)},
-        queue);
-  };
-  products.bits == 8 ? run.template operator()<8>() : run.template operator()<4>();
+// Converts the codes of experts [begin, end) to `into`, [experts, N, K]; 8-bit floats without the scales of their
+// outputs, so that a number is exact.
+void convert(const ExpertProducts& products, std::int64_t begin, std::int64_t end, const at::Tensor& into,
+             const Queue& queue) {
+  const ExpertPlace* const places = places_of(products) + begin;
+  const auto count = static_cast<int>(end - begin);
+  if (products.bits == 8 && products.weight.offset == kFloatCodes)
+    return start(WidenExperts{into.size(1) * into.size(2), places, count, data<Bf16>(into)}, queue);
+  with_type(into.scalar_type(), [&](auto number) {
+    using A = decltype(number);
+    const auto run = [&]<int kBits>() {
+      start(DequantizeExperts<kBits, A>{{products.weight, data<A>(into)}, places, count}, queue);
+    };
+    products.bits == 8 ? run.template operator()<8>() : run.template operator()<4>();
+  });
 }
 
 }  // namespace
-
-// A library's product of one expert is slower where its blocks do not fill the device once.
-bool groups_prompts(const ExpertWidths& widths, at::ScalarType dtype) {
-  if (dtype != at::kBFloat16 || widths.experts == 0 || widths.hidden % 8 != 0 || widths.mlp % 8 != 0) return false;
-  const std::int64_t rows = whole_blocks(kUsualTokens * widths.per_token, widths.experts);
-  return widths.mlp > 0 &&
-         whole_blocks(rows, ExpertProduct::kRows) * whole_blocks(widths.up, ExpertProduct::kOutputs) < kMultiprocessors;
-}
 
 PromptExperts::PromptExperts(const GpuWeights& weights, std::int64_t slice_numbers)
     : weights_(&weights),
       widths_(expert_widths(weights.config, weights.partition)),
       slice_numbers_(slice_numbers),
       layers_(weights.layers.size()) {
-  if (!groups_prompts(widths_, weights.dtype)) return;
+  if (!groups_prompts(widths_, weights.fp8 ? at::kFloat8_e4m3fn : weights.dtype)) return;
+  // Codes become rows that begin at multiples of 16 bytes.
+  const auto are_multiplied = [](const std::optional<ExpertProducts>& products) {
+    return products && (products->bits < 16 || products->aligned);
+  };
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     if (weights.layers[i].experts.empty()) continue;
     const auto up = joined_experts(weights.layers[i], &GpuExpert::gate_up_proj, weights.device),
@@ -87,7 +78,7 @@ PromptExperts::Sorted PromptExperts::sort(const at::Tensor& experts_TR, const Qu
     return at::empty({rows, columns}, experts_TR.options());
   };
   const at::Tensor counts_BX = ints(B, X), first_X = ints(1, X);
-  Sorted sorted{ints(T, k + S), ints(T * static_cast<std::int64_t>(k + S), 1), ints(I, 3)};
+  Sorted sorted{ints(T, k + S), ints(T * static_cast<std::int64_t>(k + S), 1), first_X, ints(I, 3)};
   const PromptRoutes routes{data<std::int32_t>(experts_TR), T, k, S, X};
   start(CountRoutes{routes, data<std::int32_t>(counts_BX)}, queue);
   start(PlaceExperts{data<std::int32_t>(counts_BX), data<std::int32_t>(first_X), data<ExpertRows>(sorted.items_I3), B,
@@ -99,44 +90,61 @@ PromptExperts::Sorted PromptExperts::sort(const at::Tensor& experts_TR, const Qu
   return sorted;
 }
 
-void PromptExperts::multiply_all(const ExpertProducts& products, const at::Tensor& x, const at::Tensor& route_N,
-                                 const Sorted& sorted, const at::Tensor& out_NM, const Queue& queue) const {
-  MAGISTER_ASSERT(x.is_contiguous() && out_NM.is_contiguous() && x.size(1) == products.weight.K &&
-                  out_NM.size(1) == products.weight.N);
+// Waits for the device to read X numbers.
+GpuExpertGroups PromptExperts::groups_of(const Sorted& sorted) const {
+  const std::int64_t T = sorted.place_of_TR.size(0);
+  GpuExpertGroups groups{sorted.route_N.view({-1}), sorted.place_of_TR, {}};
+  const at::Tensor first_X = sorted.first_X.cpu();
+  for (std::int64_t x = 0; x < widths_.experts; ++x) groups.first.push_back(data<std::int32_t>(first_X)[x]);
+  for (std::int64_t s = 0; s <= widths_.shared; ++s) groups.first.push_back(T * (widths_.per_token + s));
+  return groups;
+}
+
+template <typename Kernel>
+void PromptExperts::multiply_with(const ExpertProducts& products, const at::Tensor& x, const at::Tensor& route_N,
+                                  const Sorted& sorted, const at::Tensor& out_NM, const Queue& queue) const {
+  using A = typename Kernel::Number;
   const std::int64_t N = products.weight.N, K = products.weight.K, X = widths_.experts;
-  ExpertProduct kernel{data<Bf16>(x),
-                       K,
-                       data<std::int32_t>(route_N),
-                       static_cast<int>(widths_.routes()),
-                       places_of(products),
-                       data<ExpertRows>(sorted.items_I3),
-                       static_cast<int>(sorted.items_I3.size(0)),
-                       products.weight.row_bytes,
-                       products.weight.N,
-                       products.weight.K,
-                       out_NM.data_ptr(),
-                       out_NM.scalar_type() == at::kFloat};
+  Kernel kernel{{data<A>(x), K, data<std::int32_t>(route_N), static_cast<int>(widths_.routes()), places_of(products),
+                 data<ExpertRows>(sorted.items_I3), static_cast<int>(sorted.items_I3.size(0)),
+                 products.weight.row_bytes, products.weight.N, products.weight.K, out_NM.data_ptr(),
+                 out_NM.scalar_type() == at::kFloat}};
   if (products.bits == 16) return start(kernel, queue);
   const std::int64_t experts = slice_experts(N * K, slice_numbers_, X);
   const at::Tensor slice_XNK = at::empty({experts, N, K}, x.options());
-  kernel.weight_bytes = 2 * K;
+  kernel.weight_bytes = static_cast<std::int64_t>(sizeof(A)) * K;
   for (std::int64_t begin = 0; begin < X; begin += experts) {
     const std::int64_t end = std::min(begin + experts, X);
-    dequantize_experts(products, begin, end, slice_XNK, queue);
+    convert(products, begin, end, slice_XNK, queue);
     kernel.slice = {data<unsigned char>(slice_XNK), static_cast<int>(begin), static_cast<int>(end)};
     start(kernel, queue);
   }
 }
 
+void PromptExperts::multiply_all(const ExpertProducts& products, const at::Tensor& x, const at::Tensor& route_N,
+                                 const Sorted& sorted, const at::Tensor& out_NM, const Queue& queue) const {
+  MAGISTER_ASSERT(x.is_contiguous() && out_NM.is_contiguous() && x.size(1) == products.weight.K &&
+                  out_NM.size(1) == products.weight.N);
+  x.scalar_type() == at::kFloat ? multiply_with<FloatExpertProduct>(products, x, route_N, sorted, out_NM, queue)
+                                : multiply_with<ExpertProduct>(products, x, route_N, sorted, out_NM, queue);
+}
+
 at::Tensor PromptExperts::run(const GpuLayer& layer, const at::Tensor& router_TD, const at::Tensor& normed_TD,
                               const Multiply& multiply, const Queue& queue) const {
-  const Layer& products = own(layer);
-  const std::int64_t T = normed_TD.size(0), D = widths_.hidden, R = widths_.routes(), N = T * widths_.per_token;
   const GpuRoutes routes = choose_experts(product(layer.router, router_TD, at::kFloat, queue), layer, queue);
   const Sorted sorted = sort(routes.experts_TR, queue);
+  return has(layer) ? multiply_at_once(layer, normed_TD, routes.weights_TR, sorted, multiply, queue)
+                    : multiply_by_expert(layer, normed_TD, routes.weights_TR, groups_of(sorted), multiply, queue);
+}
+
+at::Tensor PromptExperts::multiply_at_once(const GpuLayer& layer, const at::Tensor& normed_TD,
+                                           const at::Tensor& weights_TR, const Sorted& sorted, const Multiply& multiply,
+                                           const Queue& queue) const {
+  const Layer& products = own(layer);
+  const std::int64_t T = normed_TD.size(0), D = widths_.hidden, R = widths_.routes(), N = T * widths_.per_token;
   // Weighed inputs are rows of their own, those of shared experts among them.
   const bool weighs = widths_.weighs_inputs;
-  const at::Tensor inputs = weighs ? gather_tokens(normed_TD, sorted.route_N, routes.weights_TR, R, queue) : normed_TD,
+  const at::Tensor inputs = weighs ? gather_tokens(normed_TD, sorted.route_N, weights_TR, R, queue) : normed_TD,
                    middle_NF = at::empty({N, widths_.mlp}, normed_TD.options());
   {
     const at::Tensor up_NF = at::empty({N, widths_.up}, normed_TD.options());
@@ -152,13 +160,14 @@ at::Tensor PromptExperts::run(const GpuLayer& layer, const at::Tensor& router_TD
         .copy_(multiply(layer.experts[static_cast<std::size_t>(widths_.experts + s)],
                         weighs ? inputs.narrow(0, first, T) : normed_TD));
   }
-  return sum_experts(rows_ND, sorted.place_of_TR, weighs ? at::Tensor() : routes.weights_TR, queue);
+  return sum_experts(rows_ND, sorted.place_of_TR, weighs ? at::Tensor() : weights_TR, queue);
 }
 
-std::uint64_t PromptExperts::token_bytes(const ExpertWidths& widths, std::uint64_t out_bytes) {
-  const auto columns = static_cast<std::uint64_t>(widths.per_token * widths.mlp) * sizeof(Bf16),
+std::uint64_t PromptExperts::token_bytes(const ExpertWidths& widths, std::uint64_t number_bytes,
+                                         std::uint64_t out_bytes) {
+  const auto columns = static_cast<std::uint64_t>(widths.per_token * widths.mlp) * number_bytes,
              routes = static_cast<std::uint64_t>(widths.routes()), D = static_cast<std::uint64_t>(widths.hidden);
-  return (widths.weighs_inputs ? routes * D * sizeof(Bf16) : 0) +
+  return (widths.weighs_inputs ? routes * D * number_bytes : 0) +
          std::max(3 * columns, columns + routes * D * out_bytes);
 }
 

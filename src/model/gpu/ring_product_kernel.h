@@ -8,19 +8,10 @@
 // K inputs, G groups of inputs that share a scale.
 #pragma once
 
+#include "model/gpu/kept.h"
 #include "model/gpu/product_kernels.h"
 
 namespace magister::gpu {
-
-// The pointer, which the compiler then keeps in registers: it would rather compute an address with products of 64 bits
-// anew at every use.
-template <typename T>
-MAGISTER_DEVICE T* kept(T* pointer) {
-#if defined(__CUDACC__)
-  asm("" : "+l"(pointer));
-#endif
-  return pointer;
-}
 
 // The end of a block that stores its sums, those of 16 neighbouring outputs for each stack. The ends of paired_ends.h
 // take eight outputs and their eight partners instead.
