@@ -49,7 +49,7 @@ void pass_to_all(DeviceExchange& exchange, const FlatShards& shards, int rank, s
 }  // namespace
 
 at::Tensor held(const BucketNodes& nodes, const SumHolder& holder, std::int64_t bucket, const FlatRange& piece) {
-  return nodes.at(holder.node).narrow(0, piece.begin - bucket * FlatShards::kBucket, piece.size());
+  return nodes.at(holder.node).narrow(0, piece.begin - FlatShards::bucket_begin(bucket), piece.size());
 }
 
 DeviceSums::DeviceSums(DeviceExchange& exchange, const FlatShards& shards, const SumSchedule& schedule, int rank,

@@ -24,7 +24,7 @@ FlatShards::FlatShards(std::int64_t flat_size, int num_ranks) : flat_size_(flat_
 }
 
 FlatRange FlatShards::bucket_range(std::int64_t bucket) const {
-  return {bucket * kBucket, std::min(flat_size_, (bucket + 1) * kBucket)};
+  return {bucket_begin(bucket), std::min(flat_size_, bucket_begin(bucket + 1))};
 }
 
 FlatRange FlatShards::piece(std::int64_t bucket, int rank) const {
@@ -64,7 +64,8 @@ namespace {
 using Shared = std::function<void(std::int64_t in_range, std::int64_t in_part, std::int64_t count)>;
 
 void for_shared(const FlatShards& shards, int rank, const FlatRange& range, const Shared& visit) {
-  for (std::int64_t bucket = range.begin / FlatShards::kBucket; bucket * FlatShards::kBucket < range.end; ++bucket) {
+  for (std::int64_t bucket = range.begin / FlatShards::kBucket; FlatShards::bucket_begin(bucket) < range.end;
+       ++bucket) {
     const FlatRange piece = shards.piece(bucket, rank);
     const std::int64_t begin = std::max(piece.begin, range.begin), end = std::min(piece.end, range.end);
     if (begin < end) visit(begin - range.begin, shards.offset(bucket, rank) + begin - piece.begin, end - begin);

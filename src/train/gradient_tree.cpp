@@ -81,8 +81,7 @@ std::size_t GradientTree::num_buckets() const { return buckets_.size(); }
 
 FlatRange GradientTree::bucket(std::size_t index) const {
   if (world_.size() == 1) return {0, shards_.flat_size()};
-  const auto number = static_cast<std::int64_t>(index);
-  return {number * FlatShards::kBucket, std::min(shards_.flat_size(), (number + 1) * FlatShards::kBucket)};
+  return shards_.bucket_range(static_cast<std::int64_t>(index));
 }
 
 std::vector<at::Tensor> GradientTree::take_other_half(std::uint64_t micro_batch) {

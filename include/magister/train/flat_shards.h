@@ -29,6 +29,7 @@ class FlatShards {
   int num_ranks() const { return num_ranks_; }
   std::int64_t flat_size() const { return flat_size_; }
   std::int64_t num_buckets() const { return (flat_size_ + kBucket - 1) / kBucket; }
+  static constexpr std::int64_t bucket_begin(std::int64_t bucket) { return bucket * kBucket; }
   FlatRange bucket_range(std::int64_t bucket) const;
   // The buckets of a sum or exchange: that one, or all.
   FlatRange chosen_buckets(std::optional<std::int64_t> bucket) const {
