@@ -109,6 +109,7 @@ MUTATIONS = [
     Mutation("errors-of-a-write-forgotten", "src/train/state_writer.cpp", "  under_way_.get();\n", "  std::exchange(under_way_, {}).wait();\n", STATES + "test_a_write_that_fails_ends_the_job"),
     Mutation("states-counted-before-they-are-there", "src/train/state_writer.cpp", "write(*shared); });\n      return;", "write(*shared); });\n      written_.push_back(step_under_way_);\n      return;", STATES + "test_a_write_that_hangs_stops_no_step_before_the_next_state"),
     Mutation("ranks-train-in-another-shape", "src/tasks/train/job_memory.cpp", "  shape.copies_states = world.max(one_if(", "  shape = shape_of(plan);\n  shape.copies_states = world.max(one_if(", STATES + "test_ranks_train_in_the_shape_that_they_agreed_on"),
+    Mutation("train-names-another-shape", "src/tasks/train/job.cpp", "memory_notes(shape, plan)", "memory_notes(shape_of(plan), plan)", STATES + "test_the_log_names_the_shape_that_ranks_train_in"),
     Mutation("devices-add-in-any-order", "src/train/trainer.cpp", "{options_.fast_sums, options_.divides_optimizer, copies,", "{options_.fast_sums || exchange_, options_.divides_optimizer, copies,",
              "tests/end_to_end/train_gpu_code_test.py GpuCode.test_gpus_add_in_the_order_of_one_rank"),
     Mutation("devices-keep-what-arrives-last", "src/train/device_sums.cpp", "put(sum.added, sum.kept, true);", "put(sum.added, sum.kept, false);", "test_train_gradient_tree"),

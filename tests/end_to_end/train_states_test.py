@@ -140,6 +140,19 @@ class States(unittest.TestCase):
         self.assertEqual([f"step-{step:08}.safetensors" for step in self.events()], list(self.states_now()))
         self.assertIn(f"continues after step {self.events()[-1]} of 6", self.finish(1))
 
+    def test_the_log_names_the_shape_that_ranks_train_in(self):
+        """The first rank finds its GPU full at one reading of free memory: if that is the agreement's, what ranks exchange goes through the hosts, and no other reading is told."""
+        ways = []
+        for reading in range(20, 0, -1):
+            self.world.forget("run")
+            text = self.train(2, **ON_HOST, MAGISTER_FAIL_POINT=f"train.memory.short@{reading}/0:enospc")
+            self.assertIn("optimizer: on the GPU", text, reading)
+            ways.append("pass through the hosts" in text)
+            if ways[-1]:
+                break
+        self.assertGreater(len(ways), 1)
+        self.assertTrue(ways[-1], "no reading was that of the agreement")
+
     def test_ranks_train_in_the_shape_that_they_agreed_on(self):
         """At one reading of free memory, from the last to the first, a rank finds its GPU full: only where the ranks agree does it change the way, and then on both."""
         self.world.complete("run", 1, **ON_HOST)

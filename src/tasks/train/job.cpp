@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 void TrainJob::work(const ModelRun& run) {
   const PlanNumbers& plan = run.plan;
   const TrainingShape shape = agreed_shape(plan);
-  check_device_memory(run.group, 0, model_, memory(plan));
+  check_device_memory(run.group, 0, model_, device_bytes(shape, plan));
   if (model_.gpu && run.group.groups_here() > 1 && context_.world.rank() == 0)
     log_warning("{}: a training computes on one GPU a rank, and a rank has {} here; start a rank a GPU", config_.name,
                 run.group.groups_here());
@@ -36,7 +36,7 @@ void TrainJob::work(const ModelRun& run) {
   work.shape = shape;
   if (work.shape.num_threads < whole_shape(plan).num_threads) work.passes_at_once = work.shape.num_threads;
   if (context_.world.rank() == 0) {
-    for (const auto& [name, value] : memory_notes(plan)) log_info("{}: {}: {}", config_.name, name, value);
+    for (const auto& [name, value] : memory_notes(shape, plan)) log_info("{}: {}: {}", config_.name, name, value);
   }
   if (config_.of_head()) work.new_head = {config_.batches.seed, checkpoint_.config().initializer_range};
   if (held_out_records_) work.held_out = &*held_out_records_;

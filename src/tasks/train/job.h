@@ -40,8 +40,10 @@ class TrainJob final : public TaskJob {
   SampleRules rules() override;
   TaskResults results(const PlanNumbers& plan) const override;
   MemoryDemand demand(const PlanNumbers& plan) const override {
-    return {
-        .device = memory(plan), .host = host_memory(plan), .notes = memory_notes(plan), .fault = memory_fault(plan)};
+    return {.device = memory(plan),
+            .host = host_memory(plan),
+            .notes = memory_notes(shape_of(plan), plan),
+            .fault = memory_fault(plan)};
   }
   SideFiles side_files() const override {
     return {.needed = {{folder(), "the trained model"}}, .put_aside = {states(), rollout_folder(context_), folder()}};
@@ -58,7 +60,7 @@ class TrainJob final : public TaskJob {
   Notes notes(const PlanNumbers& plan) const;
   MemoryParts memory(const PlanNumbers& plan) const;
   MemoryParts host_memory(const PlanNumbers& plan) const;
-  Notes memory_notes(const PlanNumbers& plan) const;
+  Notes memory_notes(const TrainingShape& chosen, const PlanNumbers& plan) const;
   std::string memory_fault(const PlanNumbers& plan) const;
   // runs/<name>/<task>
   std::string folder() const;
@@ -85,7 +87,8 @@ class TrainJob final : public TaskJob {
   TrainingShape shape_of_steps(const PlanNumbers& plan) const;
   // True: steps follow on states, and a copy of these is worth its memory.
   bool writes_beside_steps(const TrainingShape& shape, const PlanNumbers& plan) const;
-  // Returns the shape with which this rank computes, from one reading of free memory. Collective over the world.
+  // Returns the shape with which this rank computes, from one reading of free memory. No other is told or checked: a
+  // later reading may differ. Collective over the world.
   TrainingShape agreed_shape(const PlanNumbers& plan);
   MemoryParts device_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;
   MemoryParts gpu_bytes(const TrainingShape& shape, const PlanNumbers& plan) const;

@@ -229,8 +229,7 @@ void TrainJob::add_host_parts(const TrainingShape& shape, MemoryParts& parts) co
   open_->add_host_memory(shape, weight_bytes() / static_cast<std::uint64_t>(ranks_on_host()), parts);
 }
 
-Notes TrainJob::memory_notes(const PlanNumbers& plan) const {
-  const TrainingShape chosen = shape_of(plan);
+Notes TrainJob::memory_notes(const TrainingShape& chosen, const PlanNumbers& plan) const {
   TrainingShape whole = whole_shape(plan);
   const std::uint64_t allowed = has_gpu_memory() ? allowed_gpu_bytes() : allowed_host_bytes();
   std::string choice = fmt::format("{}{}", chosen.recompute ? "on" : "off", config_.recompute ? "" : ", chosen");
