@@ -90,7 +90,7 @@ at::Tensor range_on_first(const Communicator& ranks, const FlatShards& shards, c
                           const FlatRange& range, const CopyNumbers& to_host, const at::Tensor& into) {
   const bool is_first = ranks.rank() == 0;
   at::Tensor out = is_first && !into.defined() ? at::empty({range.size()}, at::kFloat) : into;
-  if (is_first) {
+  if (is_first && part.defined()) {
     for_shared(shards, 0, range, [&](std::int64_t in_range, std::int64_t in_part, std::int64_t count) {
       copy_by(to_host, part.narrow(0, in_part, count), out.narrow(0, in_range, count));
     });

@@ -58,6 +58,7 @@ Trainer::Trainer(const ParameterLayout& layout, const TensorFile& file, const Tr
   MAGISTER_ASSERT(device_.has_gpu_code());
   send_weights();
   gpu_optimizer_.emplace(trained(), shards_, sharing().rank(), *device_.queue());
+  copy_queue_ = make_copy_queue(*device_.queue());
   if (options.gpus_exchange && world.size() > 1) {
     MAGISTER_ASSERT(options.sums_on_gpu);
     exchange_ = make_device_exchange(world, *device_.queue(), options.fast_sums);
@@ -236,6 +237,8 @@ double Trainer::norm_of(const at::Tensor& gradient) {
 
 void Trainer::update(double lr, double scale, const at::Tensor& gradient) {
   if (!gpu_optimizer_) return update_on_host(lr, scale, gradient);
+  // A state's copy may still read what is written now. All else that writes weights or moments follows in this stream.
+  copy_queue_->hold_default();
   if (sum_stays()) return update_on_device(lr, scale, gradient);
   // A rank changes the host copy only after the others have read it: the sums of a step synchronise the ranks.
   const auto share = [&](std::int64_t bucket) {

@@ -94,7 +94,10 @@ MemoryParts host_training_bytes(const ModelConfig& config, const TrainingShape& 
   const std::uint64_t gradients = summed * learnt + (shape.ranks > 1 && !shape.gpus_exchange ? part : 0);
   if (gradients > 0) parts.emplace_back("gradients", gradients);
   if (!shape.optimizer_on_gpu) parts.emplace_back("optimizer", 2 * part);
-  if (shape.copies_states) parts.emplace_back("copy of a state", state_bytes(config, shape));
+  const std::uint64_t copied = shape.writes_states                           ? state_bytes(config, shape)
+                               : shape.sharing > 1 && shape.optimizer_on_gpu ? 2 * part
+                                                                             : 0;
+  if (shape.copies_states && copied > 0) parts.emplace_back("copy of a state", copied);
   return parts;
 }
 

@@ -34,6 +34,9 @@ class States(unittest.TestCase):
         cls.world.complete("run", 1)
         cls.states = cls.states_now()
         cls.content = cls.content_now()
+        cls.world.forget("run")
+        cls.world.complete("run", 1, **ON_HOST)
+        cls.states_of_gpus, cls.content_of_gpus = cls.states_now(), cls.content_now()
 
     def setUp(self):
         """Results and states hold the run's name: all runs have the same one."""
@@ -77,8 +80,7 @@ class States(unittest.TestCase):
 
     def test_the_same_bytes_whether_steps_wait_or_not(self):
         self.assertEqual(len(self.states), 3)
-        self.world.complete("run", 1, **ON_HOST)
-        expected = {False: (self.states, self.content), True: (self.states_now(), self.content_now())}
+        expected = {False: (self.states, self.content), True: (self.states_of_gpus, self.content_of_gpus)}
         self.assertNotEqual(*expected.values())  # of other code
         for gpu, ranks, zero, waits in ((False, 1, 1, True), (False, 2, 1, False), (False, 2, 1, True), (False, 3, 0, False),
                                         (True, 1, 1, True), (True, 3, 1, False), (True, 2, 1, True)):
@@ -155,8 +157,7 @@ class States(unittest.TestCase):
 
     def test_ranks_train_in_the_shape_that_they_agreed_on(self):
         """At one reading of free memory, from the last to the first, a rank finds its GPU full: only where the ranks agree does it change the way, and then on both."""
-        self.world.complete("run", 1, **ON_HOST)
-        one, ways = self.content_now(), []
+        one, ways = self.content_of_gpus, []
         for reading in range(20, 0, -1):
             self.world.forget("run")
             text = self.train(2, "run.watchdog_seconds=10", **ON_HOST, MAGISTER_FAIL_POINT=f"train.memory.short@{reading}/1:enospc")

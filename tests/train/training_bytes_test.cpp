@@ -311,5 +311,28 @@ TEST(TrainingBytes, CountGradientsThatWaitForOtherRanks) {
   }
 }
 
+// The first rank copies weights and moments. Another one copies its part of the moments if it has them on a GPU.
+TEST(TrainingBytes, CopiesOfStates) {
+  const ModelConfig config = description_of().config;
+  const auto copied = [&](bool writes, int sharing, bool on_gpu) {
+    TrainingShape shape;
+    shape.copies_states = true;
+    shape.writes_states = writes;
+    shape.ranks = 4;
+    shape.sharing = sharing;
+    shape.sums_on_gpu = shape.optimizer_on_gpu = on_gpu;
+    std::uint64_t bytes = 0;
+    for (const auto& [name, count] : host_training_bytes(config, shape)) bytes += name == "copy of a state" ? count : 0;
+    return bytes;
+  };
+  const std::uint64_t numbers = config.num_parameters();
+  for (const bool on_gpu : {false, true}) {
+    EXPECT_EQ(copied(true, 4, on_gpu), 12 * numbers);
+    EXPECT_EQ(copied(false, 1, on_gpu), 0u);
+  }
+  EXPECT_EQ(copied(false, 4, true), 2 * ((4 * numbers + 3) / 4));
+  EXPECT_EQ(copied(false, 4, false), 0u);
+}
+
 }  // namespace training_bytes_test
 }  // namespace magister

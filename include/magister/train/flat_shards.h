@@ -54,7 +54,8 @@ void gather_pieces(const Communicator& ranks, const FlatShards& shards, at::Tens
 // Copies contiguous f32 to contiguous f32 of the same size.
 using CopyNumbers = std::function<void(const at::Tensor& from, const at::Tensor& to)>;
 // Returns the numbers of a range, on the host of rank 0; undefined elsewhere. to_host: for parts on a GPU. into: on
-// rank 0, the f32 [range.size()] that they are written to; undefined: a new tensor. Collective over ranks.
+// rank 0, the f32 [range.size()] that they are written to; undefined: a new tensor. part: on rank 0 undefined if `into`
+// has its numbers already. Collective over ranks.
 at::Tensor range_on_first(const Communicator& ranks, const FlatShards& shards, const at::Tensor& part,
                           const FlatRange& range, const CopyNumbers& to_host = {}, const at::Tensor& into = {});
 // values: the numbers of a range, on the host. Copies those that belong to the rank into its part. to_device: for a

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "magister/device/copy_queue.h"
 #include "magister/parallel/communicator.h"
 #include "magister/parallel/device_exchange.h"
 #include "magister/parallel/thread_pool.h"
@@ -175,6 +176,8 @@ class Trainer {
   // divided.
   OptimizerState& optimizer() { return state_; }
   StagedCopies& copies() { return copies_; }
+  // With optimizer_on_gpu: copies of weights and moments that run beside the next passes. An update begins after them.
+  CopyQueue& copy_queue() { return *copy_queue_; }
   bool trains_on_gpu() const { return gpu_optimizer_.has_value(); }
   const FlatShards& shards() const { return shards_; }
   const Communicator& sharing() const { return options_.divides_optimizer ? world_ : alone_; }
@@ -239,6 +242,7 @@ class Trainer {
   FlatShards shards_;
   OptimizerState state_;
   std::optional<GpuOptimizer> gpu_optimizer_;
+  std::unique_ptr<CopyQueue> copy_queue_;     // with gpu_optimizer_
   std::unique_ptr<DeviceExchange> exchange_;  // between the ranks' GPUs; null: what ranks exchange goes through hosts
 };
 

@@ -23,6 +23,7 @@ struct TrainingShape {
   bool gpus_exchange = false;     // the ranks' gradients are added on the GPUs, see TrainerOptions
   bool bf16 = false;
   bool copies_states = false;  // the host has a copy of a state while it is written, see StateWriter
+  bool writes_states = true;   // the first rank; on GPUs the others copy their part of divided moments
 };
 
 // Weights and moments of a state.

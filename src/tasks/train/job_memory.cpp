@@ -91,6 +91,7 @@ TrainingShape TrainJob::whole_shape(const PlanNumbers& plan) const {
   const auto ranks = static_cast<std::uint64_t>(num_ranks_);
   shape.own_micro_batches = (micro_batches_at_most(plan, sequence) + ranks - 1) / ranks;
   shape.ranks = num_ranks_;
+  shape.writes_states = context_.world.rank() == 0;
   shape.adapter = lora_ ? lora_->num_parameters() : 0;
   shape.num_threads = model_.gpu ? 1 : std::max(1, usable_cores() / std::max(1, model_.shards_on_host));
   shape.sharing = config_.trainer.divides_optimizer ? num_ranks_ : 1;
@@ -121,8 +122,8 @@ std::optional<TrainingShape> TrainJob::shape_on_gpu(const PlanNumbers& plan) con
 }
 
 // GPUs exchange messages on all ranks or on none, and ranks may have unequal memory. The shape that was asked about is
-// the one that is returned: free memory may be another at the next call. The first rank's copies of states change what
-// the others send.
+// the one that is returned: free memory may be another at the next call. States are copied where every rank has room
+// for what it copies, because the copies change what the ranks send.
 TrainingShape TrainJob::agreed_shape(const PlanNumbers& plan) {
   const Communicator& world = context_.world;
   const auto one_if = [](bool value) { return std::uint64_t{value ? 1u : 0u}; };
@@ -134,7 +135,7 @@ TrainingShape TrainJob::agreed_shape(const PlanNumbers& plan) {
       MAGISTER_CHECK(fault.empty(), ExitCode::kConfig, "{}", fault);
     shape = shape_of(plan);
   }
-  shape.copies_states = world.max(one_if(shape.copies_states)) != 0;
+  shape.copies_states = world.min(one_if(shape.copies_states)) != 0;
   return shape;
 }
 
@@ -144,7 +145,7 @@ bool TrainJob::writes_beside_steps(const TrainingShape& shape, const PlanNumbers
 
 TrainingShape TrainJob::shape_of(const PlanNumbers& plan) const {
   TrainingShape shape = shape_of_steps(plan);
-  shape.copies_states = context_.world.rank() == 0 && writes_beside_steps(shape, plan);
+  shape.copies_states = writes_beside_steps(shape, plan);
   shape.copies_states = shape.copies_states && fits(shape, plan);
   return shape;
 }

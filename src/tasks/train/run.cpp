@@ -91,6 +91,7 @@ class Training {
         save();
         return false;
       }
+      states_.collect();
       log_states();
     }
     save();
@@ -167,6 +168,7 @@ class Training {
   // Computes the held-out loss if it is due. False: the job was asked to stop, and a state without it was begun.
   bool evaluate() {
     if (num_evaluated() == evaluations_due()) return true;
+    states_.collect();  // an evaluation may take long
     const PhaseTimes::Span span(run_.times, "evaluate");
     const auto number = static_cast<std::int64_t>(curves_.step);
     const auto heartbeat = [&] { run_.work.live_together("evaluate", number); };  // also called by threads of the pool
@@ -195,6 +197,7 @@ class Training {
     const auto number = static_cast<std::int64_t>(curves_.step);
     run_.work.live_together("train", number);
     fail_point("train.step.begin");
+    if (work_.config.of_prompts()) states_.collect();  // so may texts
     const std::optional<StepBatches> batches =
         work_.open.batches(inputs_, curves_.step, plan_.micro_batches(curves_.step / iterations()));
     if (!batches) return false;
