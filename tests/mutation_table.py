@@ -112,6 +112,8 @@ MUTATIONS = [
     Mutation("updates-beside-the-copy-of-a-state", "src/train/trainer.cpp", "  copy_queue_->hold_default();\n", "", "test_train_state_writer"),
     Mutation("states-hashed-before-they-are-copied", "src/train/state_writer.cpp", '  fail_point("train.save.begin");\n  if (is_pinned_) trainer_.copy_queue().wait();\n', '  fail_point("train.save.begin");\n', "test_train_state_writer StateWriter.AStateHas*"),
     Mutation("moments-sent-before-they-are-copied", "src/train/state_writer.cpp", "  if (is_pinned_) trainer_.copy_queue().wait();\n  gather_moments();", "  gather_moments();", "test_train_state_writer StateWriter.AStateHas*"),
+    Mutation("an-error-of-one-rank-waits-for-the-state", "src/train/state_writer.cpp", "    if (given_up_) throw GivenUp();\n", "", STATES + "test_an_error_of_all_ranks_keeps_the_state_and_that_of_one_ends_the_job"),
+    Mutation("an-error-of-all-ranks-gives-the-state-up", "src/tasks/train/run.cpp", "      keep_state();\n", "", STATES + "test_an_error_of_all_ranks_keeps_the_state_and_that_of_one_ends_the_job"),
     Mutation("train-names-another-shape", "src/tasks/train/job.cpp", "memory_notes(shape, plan)", "memory_notes(shape_of(plan), plan)", STATES + "test_the_log_names_the_shape_that_ranks_train_in"),
     Mutation("devices-add-in-any-order", "src/train/trainer.cpp", "{options_.fast_sums, options_.divides_optimizer, copies,", "{options_.fast_sums || exchange_, options_.divides_optimizer, copies,",
              "tests/end_to_end/train_gpu_code_test.py GpuCode.test_gpus_add_in_the_order_of_one_rank"),

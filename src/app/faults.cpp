@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "magister/core/log.h"
+#include "magister/parallel/failed_together.h"
 #include "magister/train/memory_ladder.h"
 
 namespace magister {
@@ -26,30 +27,6 @@ Fault fault_of(const std::exception& error) {
           fmt::format("{} (the program did not expect it); report it with the command that you gave",
                       printable(error.what(), 2000))};
 }
-
-namespace {
-
-// Number of polls for the other ranks, a millisecond apart: enough for ranks that read the same bad file at the same
-// time, and short against the 5 s in which a job must end. Polls are counted instead of time, because the clock goes on
-// while a machine is suspended and no rank can arrive.
-constexpr int kPatience = 700;
-
-struct PatienceIsOver {};
-
-// True if every rank of the communicator came here within kPatience polls.
-bool all_failed(const Communicator& failed) {
-  int looks = 0;
-  try {
-    failed.wait_for_all([&] {
-      if (++looks > kPatience) throw PatienceIsOver{};
-    });
-  } catch (const PatienceIsOver&) {
-    return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 ExitCode settle(const Communicator& failed, const Fault& fault) {
   const int code = static_cast<int>(fault.code);

@@ -18,6 +18,14 @@
 namespace magister {
 namespace fs = std::filesystem;
 
+namespace {
+
+// Bytes that are not on disk yet, at most. With all of a large file the last sync would take as long as writing it, and
+// whoever gives a file up would wait for that.
+constexpr std::uint64_t kMostUnsynced = 256 << 20;
+
+}  // namespace
+
 WholeFile::WholeFile(const std::string& path, Existing existing)
     : path_(path), creating_(path + ".creating"), existing_(existing) {
   refuse_existing();
@@ -46,7 +54,9 @@ void WholeFile::refuse_existing() const {
 void WholeFile::write(std::string_view bytes) {
   if (fail_point("whole_file.write")) fail_io(creating_, fmt::format("writing {} bytes", bytes.size()), ENOSPC);
   file_->write_at(position_, std::as_bytes(std::span(bytes)));
+  const std::uint64_t synced = position_ / kMostUnsynced;
   position_ += bytes.size();
+  if (position_ / kMostUnsynced > synced) file_->sync_data();
 }
 
 void WholeFile::keep() {

@@ -66,8 +66,9 @@ void add_curves(std::vector<NamedTensor>& tensors, TrainingCurves& curves) {
   }
 }
 
-std::string state_sha256(const std::vector<NamedTensor>& tensors, std::uint64_t step, std::uint64_t updates) {
-  return sha256_hex(fmt::format("{} {} {}\n", tensors_sha256(tensors), step, updates));
+std::string state_sha256(const std::vector<NamedTensor>& tensors, std::uint64_t step, std::uint64_t updates,
+                         const BetweenBlocks& between) {
+  return sha256_hex(fmt::format("{} {} {}\n", tensors_sha256(tensors, between), step, updates));
 }
 
 }  // namespace magister

@@ -39,6 +39,7 @@ void add_one_by_one(std::vector<NamedTensor>& tensors, const char* prefix, const
 // The tensors refer to the curves.
 void add_curves(std::vector<NamedTensor>& tensors, TrainingCurves& curves);
 
-std::string state_sha256(const std::vector<NamedTensor>& tensors, std::uint64_t step, std::uint64_t updates);
+std::string state_sha256(const std::vector<NamedTensor>& tensors, std::uint64_t step, std::uint64_t updates,
+                         const BetweenBlocks& between = {});
 
 }  // namespace magister

@@ -45,6 +45,12 @@ struct StateWriter::State {
   std::vector<NamedTensor> tensors;
 };
 
+namespace {
+
+struct GivenUp {};
+
+}  // namespace
+
 StateWriter::StateWriter(std::string folder, Trainer& trainer, StateIdentity identity, std::uint64_t keep, bool copies)
     : folder_(std::move(folder)), trainer_(trainer), identity_(std::move(identity)), keep_(keep), copies_(copies) {
   if (!copies_ || trainer_.sharing().size() == 1) return;
@@ -52,8 +58,10 @@ StateWriter::StateWriter(std::string folder, Trainer& trainer, StateIdentity ide
 }
 
 StateWriter::~StateWriter() {
+  given_up_ = true;
   try {
-    finish_write();
+    if (under_way_.valid()) under_way_.get();
+  } catch (const GivenUp&) {
   } catch (const std::exception& error) {  // another error ends the job
     log_warning("{}", error.what());
   }
@@ -236,6 +244,9 @@ void StateWriter::write(State& state) const {
   remove_half_made(folder_);
   fail_point("train.save.begin");
   if (is_pinned_) trainer_.copy_queue().wait();
+  const auto go_on = [this] {
+    if (given_up_) throw GivenUp();
+  };
   write_safetensors(fmt::format("{}/step-{:08}.safetensors", folder_, step), state.tensors,
                     {{"format", kStateFormat},
                      {"version", std::to_string(kStateVersion)},
@@ -243,7 +254,8 @@ void StateWriter::write(State& state) const {
                      {"updates", std::to_string(state.updates)},
                      {"identity", identity_.digest},
                      {"experiment", identity_.experiment},
-                     {"sha256", state_sha256(state.tensors, step, state.updates)}});
+                     {"sha256", state_sha256(state.tensors, step, state.updates, go_on)}},
+                    go_on);
   fail_point("train.save.done");
   const std::vector<fs::path> states = states_in(folder_);
   for (std::size_t i = 0; i + keep_ < states.size(); ++i) {

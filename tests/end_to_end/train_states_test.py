@@ -142,6 +142,20 @@ class States(unittest.TestCase):
         self.assertEqual([f"step-{step:08}.safetensors" for step in self.events()], list(self.states_now()))
         self.assertIn(f"continues after step {self.events()[-1]} of 6", self.finish(1))
 
+    def test_an_error_of_all_ranks_keeps_the_state_and_that_of_one_ends_the_job(self):
+        """A state's seventy writes take a tenth of a second each: it is under way when the next step fails."""
+        slow = "whole_file.write@3/0:slow"
+        for gpu, point, kept in ((False, "train.step.begin@3", [2]), (True, "train.step.begin@3", [2]), (True, "train.step.begin@4", [2]), (False, "train.step.begin@3/0", []), (True, "train.step.begin@4/0", [])):
+            with self.subTest(gpu=gpu, point=point):
+                self.world.forget("run")
+                text = self.train(2, code=70, **(ON_HOST if gpu else {}), MAGISTER_FAIL_POINT=f"{slow},{point}:throw")
+                self.assertIn("fail point train.step.begin", text)
+                all_states = self.states_of_gpus if gpu else self.states
+                self.assertEqual(self.states_now(), {name: digest for name, digest in all_states.items() if int(name[5:13]) in kept})
+                self.assertEqual(self.events(), kept)
+                if not gpu:
+                    self.assertEqual("continues after step 2" in self.finish(1), bool(kept))
+
     def test_the_log_names_the_shape_that_ranks_train_in(self):
         """The first rank finds its GPU full at one reading of free memory: if that is the agreement's, what ranks exchange goes through the hosts, and no other reading is told."""
         ways = []

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -26,7 +27,7 @@ class StateWriter {
   // where all ranks have their part of the moments on a GPU, each of the others copies it, too, into 8 bytes per number
   // of the part. The same on all ranks. Collective over the trainer's world.
   StateWriter(std::string folder, Trainer& trainer, StateIdentity identity, std::uint64_t keep, bool copies);
-  // Waits until a state under way is written. Local.
+  // Gives up a state under way: it ends at its next block and leaves no file. Local.
   ~StateWriter();
   StateWriter(const StateWriter&) = delete;
   StateWriter& operator=(const StateWriter&) = delete;
@@ -68,6 +69,7 @@ class StateWriter {
   at::Tensor weights_, mean_, square_;
   std::shared_ptr<State> copied_;  // collect() begins it
   std::future<void> under_way_;
+  std::atomic<bool> given_up_ = false;
   std::uint64_t step_under_way_ = 0;
   std::vector<std::uint64_t> written_;  // steps
 };

@@ -16,7 +16,7 @@
 namespace magister {
 namespace {
 
-constexpr std::size_t kPiece = 64 << 20;  // bytes per write
+constexpr std::size_t kBytesAtOnce = 64 << 20;
 
 at::IntArrayRef shape_of(const NamedTensor& entry) {
   return entry.read ? at::IntArrayRef(entry.shape) : entry.tensor.sizes();
@@ -29,9 +29,20 @@ std::string_view bytes_of(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
+void for_blocks(const NamedTensor& entry, const BetweenBlocks& between,
+                const std::function<void(std::string_view)>& use) {
+  const at::Tensor values = values_of(entry);
+  const std::string_view bytes = bytes_of(values);
+  for (std::size_t at = 0; at < bytes.size(); at += kBytesAtOnce) {
+    if (between) between();
+    use(bytes.substr(at, kBytesAtOnce));
+  }
+}
+
 }  // namespace
 
-void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const TextPairs& metadata) {
+void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const TextPairs& metadata,
+                       const BetweenBlocks& between) {
   nlohmann::ordered_json header;
   for (const auto& [name, text] : metadata) header["__metadata__"][name] = text;
   std::uint64_t begin = 0;
@@ -47,11 +58,9 @@ void write_safetensors(const std::string& path, const std::vector<NamedTensor>& 
   WholeFile file(path, WholeFile::Existing::kReplaced);
   file.write({reinterpret_cast<const char*>(&length), sizeof length});
   file.write(text);
-  for (const NamedTensor& entry : tensors) {
-    const at::Tensor values = values_of(entry);
-    const std::string_view bytes = bytes_of(values);
-    for (std::size_t at = 0; at < bytes.size(); at += kPiece) file.write(bytes.substr(at, kPiece));
-  }
+  for (const NamedTensor& entry : tensors)
+    for_blocks(entry, between, [&](std::string_view block) { file.write(block); });
+  if (between) between();
   file.keep();
 }
 
@@ -74,12 +83,11 @@ TextPairs safetensors_metadata(const std::string& path) {
   return pairs;
 }
 
-std::string tensors_sha256(const std::vector<NamedTensor>& tensors) {
+std::string tensors_sha256(const std::vector<NamedTensor>& tensors, const BetweenBlocks& between) {
   Sha256 hash;
   for (const NamedTensor& entry : tensors) {
     hash.update(fmt::format("{} [{}]\n", entry.name, fmt::join(shape_of(entry), ", ")));
-    const at::Tensor values = values_of(entry);
-    hash.update(bytes_of(values));
+    for_blocks(entry, between, [&](std::string_view block) { hash.update(block); });
   }
   return hash.hex();
 }

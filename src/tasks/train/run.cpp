@@ -13,6 +13,7 @@
 #include "magister/core/log.h"
 #include "magister/monitor/monitor.h"
 #include "magister/parallel/exchange.h"
+#include "magister/parallel/failed_together.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/run/run_log.h"
 #include "magister/train/checkpoint.h"
@@ -35,6 +36,7 @@ class Training {
       : run_(run),
         work_(work),
         world_(work.context.world),
+        failed_(world_.duplicate()),
         data_(run.file, numbers.num_samples, work.config),
         plan_(data_.lengths(), work.config.batches),
         steps_(work.config.updates(plan_.num_steps())),
@@ -62,6 +64,16 @@ class Training {
   void close() { trainer_.close(); }
 
   void run() {
+    try {
+      run_all();
+    } catch (...) {
+      keep_state();
+      throw;
+    }
+  }
+
+ private:
+  void run_all() {
     if (!work_.open.begin_steps(inputs_)) return;
     resume();
     run_.work.steps = {curves_.step, steps_, 0};
@@ -74,7 +86,20 @@ class Training {
     writer.drain();
   }
 
- private:
+  // Where all ranks have met an error together, such as a loss that is not finite, their state under way is finished
+  // before they say so. The error of some ends the job, which has a few seconds for that: states_ gives the state up.
+  void keep_state() {
+    if (!all_failed(failed_)) return;
+    run_.work.live_together("save", static_cast<std::int64_t>(curves_.step));
+    try {
+      states_.wait();
+    } catch (const std::exception& error) {
+      log_warning("{}", error.what());
+    }
+    failed_.wait_for_all();
+    log_states();
+  }
+
   bool is_root() const { return world_.rank() == 0; }
 
   // False: the job was asked to stop. The last state may be under way.
@@ -305,6 +330,7 @@ class Training {
   const ModelRun& run_;
   const TrainingWork& work_;
   const Communicator& world_;
+  const Communicator failed_;  // for keep_state() alone
   TrainingSamples data_;
   BatchPlan plan_;
   std::uint64_t steps_;  // updates

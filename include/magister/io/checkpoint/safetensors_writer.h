@@ -22,11 +22,14 @@ struct NamedTensor {
 };
 using TextPairs = std::vector<std::pair<std::string, std::string>>;
 
+// Called between blocks of 64 MiB. What it throws ends the work, and no file is left.
+using BetweenBlocks = std::function<void()>;
 // Replaces an existing file. Throws Error(kInputOutput).
-void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const TextPairs& metadata);
+void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors, const TextPairs& metadata,
+                       const BetweenBlocks& between = {});
 // __metadata__ in the header of a file that TensorFile::open has accepted. Throws Error(kData).
 TextPairs safetensors_metadata(const std::string& path);
 // Hash of names, shapes and bytes in order, in hex.
-std::string tensors_sha256(const std::vector<NamedTensor>& tensors);
+std::string tensors_sha256(const std::vector<NamedTensor>& tensors, const BetweenBlocks& between = {});
 
 }  // namespace magister
