@@ -132,9 +132,9 @@ void ModelRunner::compute_at_once(const std::vector<Piece>& pieces, Parts& parts
   }
   PackedBatch batch = pack_sequences(tokens, std::move(past));
   batch.is_decode_S = std::move(is_decode);
-  const at::Tensor hidden_TD = model_.forward(batch, slots, cache_);
-  if (rows.empty()) return;
-  read_rows(hidden_TD.index_select(0, upload(at::tensor(rows, at::kLong), hidden_TD.device())), ended, parts);
+  batch.read_rows = std::move(rows);
+  const at::Tensor hidden_RD = model_.forward(batch, slots, cache_);
+  if (!ended.empty()) read_rows(hidden_RD, ended, parts);
 }
 
 at::Tensor ModelRunner::run_ahead(const std::vector<Sequence*>& texts, const at::Tensor& ids_R) {

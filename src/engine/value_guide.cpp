@@ -169,7 +169,7 @@ void ValueGuide::compute(const std::vector<Piece>& pieces) {
     piece.held->computed += static_cast<std::int64_t>(piece.tokens.size());
     computed_tokens_ += piece.tokens.size();
   }
-  pass(inputs);
+  pass(inputs, Read::kNone);
 }
 
 namespace {
@@ -192,7 +192,7 @@ std::pair<std::vector<Input>, std::vector<Input>> halves_of(const std::vector<In
 
 }  // namespace
 
-at::Tensor ValueGuide::pass(const std::vector<Input>& inputs) {
+at::Tensor ValueGuide::pass(const std::vector<Input>& inputs, Read read) {
   std::vector<std::vector<TokenId>> tokens;
   std::vector<std::int64_t> past;
   std::vector<BlockTable> slots;
@@ -205,7 +205,8 @@ at::Tensor ValueGuide::pass(const std::vector<Input>& inputs) {
     past.push_back(input.past);
     slots.push_back(input.slots);
   }
-  const PackedBatch batch = pack_sequences(tokens, std::move(past));
+  PackedBatch batch = pack_sequences(tokens, std::move(past));
+  if (read == Read::kNone) batch.read_rows.emplace();
   at::Tensor hidden_TD;
   const auto begin = std::chrono::steady_clock::now();
   const std::string problem = memory_.run(size, [&] { hidden_TD = model_.forward(batch, slots, cache_); });
@@ -216,8 +217,8 @@ at::Tensor ValueGuide::pass(const std::vector<Input>& inputs) {
                  "token_budget or max_sequences, or use larger groups",
                  problem);
   const auto [first, second] = halves_of(inputs);
-  const at::Tensor first_TD = pass(first);
-  return at::cat({first_TD, pass(second)}, 0);
+  const at::Tensor first_TD = pass(first, read);
+  return at::cat({first_TD, pass(second, read)}, 0);
 }
 
 // One layer per thread: on a single thread this took a tenth of a step of 32 texts with 20 candidates.
@@ -250,7 +251,7 @@ void ValueGuide::compute_candidates(std::span<Asked> asked) {
   copy_pages(copy_from, copy_to);
   for (std::size_t i = 0; i < tables.size(); ++i) inputs[i].slots = {tables[i].data(), 0};
   computed_tokens_ += inputs.size();
-  const at::Tensor values_RL = model_.logits(pass(inputs)).to(at::kFloat).cpu().contiguous();
+  const at::Tensor values_RL = model_.logits(pass(inputs, Read::kAll)).to(at::kFloat).cpu().contiguous();
   const auto L = static_cast<std::size_t>(values_RL.size(1));
   const float* row = values_RL.const_data_ptr<float>();
   for (Asked& one : asked) {

@@ -74,8 +74,10 @@ class ValueGuide {
     std::int64_t past = 0;
     BlockTable slots;
   };
-  // Returns hidden states, on the model's device. Computes in halves if a GPU has not enough memory.
-  at::Tensor pass(const std::vector<Input>& inputs);
+  // Returns the hidden states of all rows, on the model's device, or of none: of texts only keys and values are read.
+  // Computes in halves if a GPU has not enough memory.
+  enum class Read : std::uint8_t { kAll, kNone };
+  at::Tensor pass(const std::vector<Input>& inputs, Read read);
   void copy_pages(const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to);
   void compute_candidates(std::span<Asked> asked);
 

@@ -37,6 +37,9 @@ class ModelBackend {
   // See Transformer.
   virtual const gpu::Queue* queue() const = 0;
   virtual bool separates_prefill() const = 0;
+  // True if passes compute PackedBatch::read_rows alone. Otherwise they get no such rows, and Transformer chooses them
+  // from the result.
+  virtual bool narrows_last_layer() const { return false; }
   virtual bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const { return false; }
   virtual bool shares_prefixes() const = 0;
   virtual void use_cuda_graphs(bool on) {}
@@ -44,5 +47,8 @@ class ModelBackend {
   virtual void use_throughput_decoding() {}
   virtual void use_fp8_cache() {}
 };
+
+// Those of PackedBatch::read_rows out of all rows of a pass, on their device.
+at::Tensor rows_that_are_read(const PackedBatch& batch, const at::Tensor& hidden_TD);
 
 }  // namespace magister

@@ -83,6 +83,8 @@ class NcclProcessGroup final : public ProcessGroup {
   NcclProcessGroup& operator=(const NcclProcessGroup&) = delete;
 
   std::string backend() const override { return fast_ ? "nccl, fast" : "nccl"; }
+  // A ring begins the sums of each part of a tensor at another GPU. Two numbers have one sum.
+  bool sums_are_their_own() const override { return tp_size() <= 2; }
   at::Device device() const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
 
   void wait_for(const GpuEvent& event) override {

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <thread>
 
 #include "../support/serve_cases.h"
@@ -43,9 +44,9 @@ enum class Passes : std::uint8_t { kAll, kCpu, kCodes };
 constexpr std::int64_t kWritten = 5;
 
 // Runs the sequences in parts through one cache; returns hidden states in the order of the whole batch. end(length,
-// part): the end of a part.
+// part): the end of a part. reads_last: only each sequence's last row is read, and the others are zero.
 at::Tensor forward_in_parts(Transformer& model, const PackedBatch& batch, int num_parts, bool decodes,
-                            const std::function<std::int64_t(std::int64_t, int)>& end) {
+                            const std::function<std::int64_t(std::int64_t, int)>& end, bool reads_last = false) {
   const std::int64_t S = batch.num_sequences(), T = batch.num_tokens();
   std::vector<std::vector<std::int32_t>> pages(static_cast<std::size_t>(S));
   std::int32_t num_pages = 0;
@@ -54,11 +55,11 @@ at::Tensor forward_in_parts(Transformer& model, const PackedBatch& batch, int nu
       pages[static_cast<std::size_t>(s)].insert(pages[static_cast<std::size_t>(s)].begin(), num_pages++);  // descending
   }
   KvCache cache = model.make_cache(num_pages);
-  at::Tensor hidden_TD = at::empty({T, model.config().hidden_size});
+  at::Tensor hidden_TD = at::zeros({T, model.config().hidden_size});
   for (int part = 0; part < num_parts; ++part) {
     std::vector<std::vector<TokenId>> tokens;
     std::vector<BlockTable> slots;
-    std::vector<std::int64_t> past, rows;
+    std::vector<std::int64_t> past, rows, last_rows, last_of_part;
     for (std::int64_t s = 0; s < S; ++s) {
       const std::int64_t begin = batch.cu_seqlens[s], length = batch.cu_seqlens[s + 1] - begin;
       const std::int64_t from = part == 0 ? 0 : end(length, part - 1), to = end(length, part);
@@ -68,16 +69,45 @@ at::Tensor forward_in_parts(Transformer& model, const PackedBatch& batch, int nu
       past.push_back(from);
       slots.push_back({pages[static_cast<std::size_t>(s)].data(), 0});
       for (std::int64_t row = begin + from; row < begin + to; ++row) rows.push_back(row);
+      if (to < length) continue;
+      last_rows.push_back(rows.back());
+      last_of_part.push_back(static_cast<std::int64_t>(rows.size()) - 1);
     }
     if (tokens.empty()) continue;
     PackedBatch packed = pack_sequences(tokens, past);
     if (decodes && part > 0) packed.is_decode_S.assign(tokens.size(), 1);
+    if (reads_last) {
+      packed.read_rows = last_of_part;
+      rows = last_rows;
+    }
     hidden_TD.index_copy_(0, at::tensor(rows, at::kLong), model.forward(packed, slots, cache).to(at::kFloat));
   }
   return hidden_TD;
 }
 
 std::int64_t first_half(std::int64_t length, int part) { return part == 0 ? length / 2 : length; }
+
+// Throws if rows that a pass computes alone in its last layer have other bits than in a whole pass: the last of each
+// sequence and some others, and the last ones in two halves through a cache.
+void check_read_rows(Transformer& model, const PackedBatch& batch, const at::Tensor& hidden_TD, bool cacheable) {
+  std::vector<std::int64_t> last, some;
+  for (std::int64_t row = 0; row < batch.num_tokens(); ++row) {
+    const bool ends = std::find(batch.cu_seqlens.begin(), batch.cu_seqlens.end(), row + 1) != batch.cu_seqlens.end();
+    if (ends) last.push_back(row);
+    if (ends || row % 11 == 2) some.push_back(row);
+  }
+  const auto expect_equal = [](const at::Tensor& got, const at::Tensor& whole, const std::vector<std::int64_t>& rows) {
+    if (!at::equal(got, whole.index_select(0, at::tensor(rows, at::kLong))))
+      throw std::runtime_error("rows that are computed alone in the last layer have other bits");
+  };
+  PackedBatch reading = batch;
+  reading.read_rows = some;
+  expect_equal(model.forward(reading), hidden_TD, some);
+  if (!cacheable) return;
+  const at::Tensor whole_TD = forward_in_parts(model, batch, 2, false, first_half),
+                   last_TD = forward_in_parts(model, batch, 2, false, first_half, true);
+  expect_equal(last_TD.index_select(0, at::tensor(last, at::kLong)), whole_TD, last);
+}
 
 void run_codes_shard(const ModelDescription& description, const TensorFile& file, const PackedBatch& batch,
                      ProcessGroup& group, ThreadPool& pool, Logits& out) {
@@ -109,9 +139,11 @@ void run_gpu_shard(const ModelDescription& description, const TensorFile& file, 
   const auto put = [&](const char* kind, Transformer& of, const at::Tensor& hidden_TD) {
     out.by_kind.at(kind).narrow(1, begin, size).copy_(of.logits(hidden_TD));
   };
-  put("gpu", model, model.forward(batch));
+  const at::Tensor whole_TD = model.forward(batch);
+  put("gpu", model, whole_TD);
   // Rotary scaling that turns all keys with the length: such sequences have no cache.
   const bool cacheable = !rope_needs_own_table(description.config, batch.num_tokens());
+  check_read_rows(model, batch, whole_TD, cacheable);
   put("gpu_cached", model, cacheable ? forward_in_parts(model, batch, 2, false, first_half) : model.forward(batch));
 
   if (group.tp_size() > 1) return;  // sums over shards in bf16: gpu_code_test.py
@@ -120,7 +152,9 @@ void run_gpu_shard(const ModelDescription& description, const TensorFile& file, 
   const auto one_by_one = [written](std::int64_t length, int part) {
     return std::min(length, std::max<std::int64_t>(1, length - written) + part);
   };
-  put("bf16", narrow, narrow.forward(batch));
+  const at::Tensor narrow_TD = narrow.forward(batch);
+  put("bf16", narrow, narrow_TD);
+  check_read_rows(narrow, batch, narrow_TD, false);
   const at::Tensor decoded_TD = cacheable
                                     ? forward_in_parts(narrow, batch, static_cast<int>(written) + 1, true, one_by_one)
                                     : narrow.forward(batch);
@@ -144,6 +178,7 @@ void run_shard(const ModelDescription& description, const TensorFile& file, cons
   };
   const at::Tensor cached_TD =
       cacheable ? forward_in_parts(model, batch, static_cast<int>(kWritten) + 1, false, one_by_one) : fast_TD;
+  check_read_rows(model, batch, fast_TD, cacheable);
   // The head's own way, and the plain one.
   out.by_kind.at("fast").narrow(1, begin, size).copy_(model.logits(fast_TD));
   out.by_kind.at("cached").narrow(1, begin, size).copy_(model.logits(cached_TD));

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace magister {
@@ -27,6 +28,10 @@ struct PackedBatch {
   // token_ids_T in passes that consist of decoding rows only (Transformer::takes_drawn_ids). Undefined: token_ids_T
   // holds the ids.
   at::Tensor drawn_ids_T{};
+  // Packed rows whose hidden states are read, ascending, equal on all shards of a group: a pass returns these alone, in
+  // this order, with the bits that they have among all. Of the other rows the last layer computes only keys and values.
+  // Not set: all rows are read.
+  std::optional<std::vector<std::int64_t>> read_rows{};
   std::int64_t past(std::int64_t sequence) const {
     return past_S.empty() ? 0 : past_S[static_cast<std::size_t>(sequence)];
   }

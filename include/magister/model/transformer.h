@@ -75,10 +75,10 @@ class Transformer {
   ~Transformer();
   Transformer(Transformer&&) noexcept;
 
-  // Hidden states after the last norm, [T, D], replicated over the group: f32 on the CPU; on a GPU in the activations'
-  // dtype, on the device, and only queued. Returns an undefined tensor if should_stop() returned true between two
-  // layers (on a GPU it is asked once, before the pass, because passes are queued as a whole). Every shard asks it, and
-  // all must get the same answer.
+  // Hidden states after the last norm, [T, D], or [R, D] of PackedBatch::read_rows, replicated over the group: f32 on
+  // the CPU; on a GPU in the activations' dtype, on the device, and only queued. Returns an undefined tensor if
+  // should_stop() returned true between two layers (on a GPU it is asked once, before the pass, because passes are
+  // queued as a whole). Every shard asks it, and all must get the same answer.
   // Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop = {});
   // The same with a KV cache: the first batch.past_S[s] tokens of sequence s are in its slots already, and this call

@@ -50,6 +50,8 @@ class ProcessGroup {
   // CPU groups do all the work in the first step.
   virtual void begin_all_reduce_sum(at::Tensor& tensor) { all_reduce_sum(tensor); }
   virtual void finish_all_reduce_sum(at::Tensor&) {}
+  // True if the bits of a sum depend neither on its place in the tensor nor on the tensor's size. Local.
+  virtual bool sums_are_their_own() const { return true; }
   // For nccl: seconds that the device waited for sums in two steps, as far as they are done. 0 for other backends.
   // Local.
   virtual double exposed_seconds() { return 0; }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "magister/model/cpu/cpu_kernels.h"
@@ -25,20 +26,30 @@ float sum_of_squares(const float* numbers, std::int64_t count) {
 
 }  // namespace
 
-std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape) {
+std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape,
+                                           const std::vector<std::int64_t>* read_rows) {
   std::vector<AttentionTile> tiles;
   for (std::int64_t s = 0; s < batch.num_sequences(); ++s) {
     const std::int64_t begin = batch.cu_seqlens[s], end = batch.cu_seqlens[s + 1], past = batch.past(s);
     for (std::int64_t row = begin, next = begin; row < end; row = next) {
-      const bool sparse = shape.is_sparse_at(past + row - begin), single = sparse || end - begin == 1;
+      const bool sparse = shape.is_sparse_at(past + row - begin);
       next = sparse ? row + 1 : std::min(row + LayerBuffers::kQueryBlock, end);
       while (!sparse && shape.is_sparse_at(past + next - 1 - begin)) --next;
+      std::int64_t first = row, last = next - 1;
+      if (read_rows != nullptr) {
+        const auto from = std::lower_bound(read_rows->begin(), read_rows->end(), row),
+                   to = std::lower_bound(from, read_rows->end(), next);
+        if (from == to) continue;
+        first = *from;
+        last = *std::prev(to);
+      }
+      const bool single = first == last;
       for (std::int64_t head = 0; head < shape.heads;) {
         std::int64_t heads = 1;
         while (single && head + heads < shape.heads && shape.kv_of_head[head + heads] == shape.kv_of_head[head] &&
                (!shape.latent || heads < LayerBuffers::kLatentRows))
           ++heads;
-        tiles.push_back({row, next, past + row - begin, s, head, heads});
+        tiles.push_back({first, last + 1, past + first - begin, s, head, heads});
         head += heads;
       }
     }

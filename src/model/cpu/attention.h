@@ -44,13 +44,14 @@ struct AttentionWeights {
 
 // A tile of attention: rows of one sequence for one head or, where a sequence has a single row (decoding) or an indexer
 // chooses the row's keys, one row for the heads that share a KV head. attention_tiles() returns the most expensive
-// tiles first.
+// tiles first. read_rows: the packed rows whose outputs are wanted, ascending; null: all.
 struct AttentionTile {
   std::int64_t row_begin = 0, row_end = 0;  // packed rows
   std::int64_t position = 0;                // position of row_begin in its sequence
   std::int64_t sequence = 0, head = 0, num_heads = 1;
 };
-std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape);
+std::vector<AttentionTile> attention_tiles(const PackedBatch& batch, const LayerShape& shape,
+                                           const std::vector<std::int64_t>* read_rows = nullptr);
 
 // Keys after their norm and rotation, and values, of a whole batch: [T, K, E] f32. With an indexer, by sequence, the
 // keys that each query sees: [L, L] bool, undefined where it sees all earlier ones.

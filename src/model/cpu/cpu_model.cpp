@@ -76,26 +76,15 @@ KvCache CpuModel::make_cache(std::int64_t num_pages) const {
   return cache;
 }
 
-void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) {
-  const bool alone = group_.tp_size() == 1, parallel = weights_.config.parallel_residual;
-  const std::int64_t T = pass.batch.num_tokens();
-  const float eps = layer.shape().rms_norm_eps;
-  const BlockNorms &attention_norms = layer.attention.weights().norms, &mlp_norms = layer.mlp_norms();
-  // Sums the partial products over the shards and adds them to the residual stream.
-  const auto join_sum = [&](const BlockNorms& norms, float factor) {
-    group_.all_reduce_sum(pass.partial_TD);
-    for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
-      pass.join_rows(norms, eps, begin, end, factor);
-    });
-  };
-  const float attention_factor = layer.laurel.is_on() ? Laurel::kFactor : 1.0f;
+void CpuModel::run_attention(const DecoderLayer& layer, Pass& pass, KvPages& pages) {
+  const std::int64_t T = pass.num_rows();
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
     layer.attention.project_qkv(pass.hidden(), pass.batch, begin, end, pass.tables.rows[layer.shape().rope_table],
                                 pages, pass.buffers, thread, shared);
     if (!layer.laurel.is_on()) return;
     const std::int64_t D = pass.hidden_TD.size(1);
-    layer.laurel.run(attention_norms, pass.hidden() + begin * D, end - begin, D, eps, pass.buffers.scratch_of(thread),
-                     shared);
+    layer.laurel.run(layer.attention.weights().norms, pass.hidden() + begin * D, end - begin, D,
+                     layer.shape().rms_norm_eps, pass.buffers.scratch_of(thread), shared);
   });
   if (layer.shape().all_heads > 0) {  // the norms of q and k are over the heads of all shards
     group_.all_reduce_sum(pass.buffers.squares_T2);
@@ -110,6 +99,21 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
   pool_.run(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t tile, int thread) {
     layer.attention.attend(tiles[static_cast<std::size_t>(tile)], pages, pass.buffers, thread);
   });
+}
+
+void CpuModel::run_blocks(const DecoderLayer& layer, Pass& pass) {
+  const bool alone = group_.tp_size() == 1, parallel = weights_.config.parallel_residual;
+  const std::int64_t T = pass.num_rows();
+  const float eps = layer.shape().rms_norm_eps;
+  const BlockNorms &attention_norms = layer.attention.weights().norms, &mlp_norms = layer.mlp_norms();
+  // Sums the partial products over the shards and adds them to the residual stream.
+  const auto join_sum = [&](const BlockNorms& norms, float factor) {
+    group_.all_reduce_sum(pass.partial_TD);
+    for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+      pass.join_rows(norms, eps, begin, end, factor);
+    });
+  };
+  const float attention_factor = layer.laurel.is_on() ? Laurel::kFactor : 1.0f;
   const auto run_mlp = [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
     layer.feed_forward()->run(pass.hidden(), begin, end, pass.buffers, thread, pass.partial(), pass.adds || parallel,
                               shared);
@@ -143,7 +147,7 @@ void CpuModel::run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages) 
 
 // Both read the stream, each through a norm of its own.
 void CpuModel::run_beside(const DecoderLayer& layer, Pass& pass) {
-  const std::int64_t T = pass.batch.num_tokens(), D = pass.hidden_TD.size(1);
+  const std::int64_t T = pass.num_rows(), D = pass.hidden_TD.size(1);
   const float eps = layer.shape().rms_norm_eps;
   if (!pass.dense_TD.defined()) pass.dense_TD = at::empty_like(pass.hidden_TD);
   float* dense_TD = pass.dense_TD.data_ptr<float>();
@@ -196,7 +200,7 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
   });
   if (group_.tp_size() > 1) group_.all_reduce_sum(pass.hidden_TD);
   const auto norm_rows = [&](const BlockNorms& norms) {
-    for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
+    for_row_tiles(pool_, pass.num_rows(), [&](std::int64_t begin, std::int64_t end, int, ThreadPool*) {
       float* rows = pass.hidden() + begin * D;
       block_input(norms, shape.rms_norm_eps, rows, rows, end - begin, D);
     });
@@ -207,15 +211,21 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
   begin_stream(pass);
   for (std::size_t i = 0; i < weights_.decoder.size(); ++i) {
     if (should_stop && should_stop()) return {};
-    predict_stream(weights_.decoder[i], pass);
-    run_layer(weights_.decoder[i], pass, kv[places[i]]);
-    run_tail(weights_.decoder[i], i, pass);
-    if (after_layer) after_layer(static_cast<std::int64_t>(i), hidden_TD);
+    const DecoderLayer& layer = weights_.decoder[i];
+    const bool narrows = batch.read_rows && i + 1 == weights_.decoder.size();
+    if (narrows) pass.tiles = pass.other_tiles = attention_tiles(batch, layer.shape(), &*batch.read_rows);
+    predict_stream(layer, pass);
+    run_attention(layer, pass, kv[places[i]]);
+    if (narrows) pass.keep_read_rows();
+    if (pass.num_rows() == 0) return pass.hidden_TD;
+    run_blocks(layer, pass);
+    run_tail(layer, i, pass);
+    if (after_layer) after_layer(static_cast<std::int64_t>(i), pass.hidden_TD);
   }
   end_stream(pass);
   norm_rows(weights_.norm);
-  if (after_layer) after_layer(weights_.config.num_hidden_layers, hidden_TD);
-  return hidden_TD;
+  if (after_layer) after_layer(weights_.config.num_hidden_layers, pass.hidden_TD);
+  return pass.hidden_TD;
 }
 
 std::string CpuModel::first_not_finite(const PackedBatch& batch) {

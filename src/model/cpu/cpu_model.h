@@ -35,11 +35,15 @@ class CpuModel final : public ModelBackend {
   std::uint64_t weight_bytes() const override { return weights_.num_bytes; }
   const gpu::Queue* queue() const override { return nullptr; }
   bool separates_prefill() const override { return false; }
+  bool narrows_last_layer() const override { return true; }
   bool shares_prefixes() const override { return true; }
 
  private:
   struct Pass;
-  void run_layer(const DecoderLayer& layer, Pass& pass, KvPages& pages);
+  // A layer in two steps: attention up to its outputs, with the keys and values of all rows; and the rest of it, which
+  // needs no other row than its own.
+  void run_attention(const DecoderLayer& layer, Pass& pass, KvPages& pages);
+  void run_blocks(const DecoderLayer& layer, Pass& pass);
   void run_beside(const DecoderLayer& layer, Pass& pass);
   // The output of an MLP whose gates are compared with their mean, where this needs a sum over shards: rows in turns of
   // kThinnedRows. Collective over the group.

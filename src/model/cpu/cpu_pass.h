@@ -3,7 +3,7 @@
 // this shard.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -44,8 +44,20 @@ struct CpuModel::Pass {
   at::Tensor streams_TAD{};          // f32: all vectors of the stream with AltUp, else undefined
   at::Tensor gates_RF2{};            // f32: gates and ups of some rows, while a sum over shards is made; else undefined
   float* streams(std::int64_t row) { return streams_TAD.data_ptr<float>() + row * streams_TAD.stride(0); }
+  std::int64_t num_rows() const { return hidden_TD.size(0); }
   float* hidden() { return hidden_TD.data_ptr<float>(); }
   float* partial() { return partial_TD.data_ptr<float>(); }
+
+  // Leaves the rows that the batch reads, once attention has the outputs of its last layer.
+  void keep_read_rows() {
+    const at::Tensor rows_R = at::tensor(*batch.read_rows, at::kLong);
+    for (at::Tensor* of_rows :
+         {&hidden_TD, &vectors_TNP, &streams_TAD, &buffers.attention_TA, &buffers.gate_TG, &buffers.latent_THW}) {
+      if (of_rows->defined()) *of_rows = of_rows->index_select(0, rows_R);
+    }
+    partial_TD = adds ? hidden_TD : at::empty_like(hidden_TD);
+    dense_TD.reset();
+  }
 
   // factor: of the sum.
   void join_rows(const BlockNorms& norms, float eps, std::int64_t begin, std::int64_t end, float factor = 1) {

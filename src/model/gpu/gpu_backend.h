@@ -49,6 +49,7 @@ class GpuBackend final : public ModelBackend {
   bool multiplies_fp8() const override { return weights_->fp8; }
   const Queue* queue() const override { return &model_.queue(); }
   bool separates_prefill() const override { return true; }
+  bool narrows_last_layer() const override { return model_.has_rows_of_their_own(); }
   bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const override {
     return model_.takes_drawn_ids(rows, tokens);
   }

@@ -146,6 +146,11 @@ void product_of_fp8_tile(const GpuLinear& linear, const ProductRows& tile, const
       queue);
 }
 
+ProductRows ProductRows::chosen(const at::Tensor& rows_R) const {
+  const auto of = [&](const at::Tensor& all) { return all.defined() ? all.index_select(0, rows_R) : all; };
+  return {of(x_MK), of(bytes_MK), of(scale_M1)};
+}
+
 ProductRows ProductRows::empty_fp8(std::int64_t M, std::int64_t K, at::Device device) {
   const auto options = at::TensorOptions().device(device);
   return {{}, at::empty({M, K}, options.dtype(at::kByte)), at::empty({M, 1}, options.dtype(at::kFloat))};

@@ -60,6 +60,8 @@ struct ProductRows {
   at::Tensor x_MK;
   at::Tensor bytes_MK{}, scale_M1{};
 
+  // rows_R: i64.
+  ProductRows chosen(const at::Tensor& rows_R) const;
   static ProductRows empty_fp8(std::int64_t M, std::int64_t K, at::Device device);
 };
 

@@ -18,6 +18,7 @@
 #include "model/gpu/elementwise_kernels.h"
 #include "model/gpu/fp8_kernel.h"
 #include "model/learned_positions.h"
+#include "model/model_backend.h"
 
 namespace magister::gpu {
 
@@ -121,6 +122,7 @@ GpuPass GpuModel::make_pass(const PackedBatch& batch, const std::vector<BlockTab
   pass.ids_T = upload(batch.token_ids_T, weights_.device);
   if (weights_.config.learned_positions || weights_.config.query_scale_beta > 0)
     pass.positions_T = upload(batch.positions_T, weights_.device);
+  if (batch.read_rows) pass.read_R = upload(at::tensor(*batch.read_rows, at::kLong), weights_.device);
   place_rope_rows(pass);
   if (!slots.empty()) {
     at::Tensor slots_T = at::empty({batch.num_tokens()}, at::kLong);
@@ -219,6 +221,13 @@ PackedBatch sequences_of(const PackedBatch& batch, std::int64_t first, std::int6
   }
   PackedBatch part = pack_sequences(sequences, std::move(past));
   part.prefix_of_S = std::move(prefix_of);
+  if (batch.read_rows) {
+    part.read_rows.emplace();
+    for (const std::int64_t row : *batch.read_rows) {
+      if (row >= batch.cu_seqlens[first] && row < batch.cu_seqlens[last])
+        part.read_rows->push_back(row - batch.cu_seqlens[first]);
+    }
+  }
   return part;
 }
 
@@ -252,37 +261,17 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
     begin_stream(passes.back());
   }
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
-    const GpuLayer& layer = weights_.layers[i];
-    const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[layer.kv_layer],
-                     values = cache == nullptr ? at::Tensor() : cache->values[layer.kv_layer];
-    std::vector<ProductRows> inputs;  // with parallel blocks, the MLP reads the same stream as attention
-    for (GpuPass& pass : passes) {
-      begin_layer(i, pass);
-      const ProductRows input_TD = attention_input(layer, pass);
-      if (layer.around.has_laurel()) add_laurel(layer, pass, input_TD.x_MK);
-      if (weights_.config.parallel_residual)
-        inputs.push_back(weights_.shares_norms() ? input_TD : norm_for(layer.gate_up_proj, pass, layer.mlp_norms));
-      begin_sum(pass, attention(layer, pass, input_TD, keys, values), layer.attention_norms,
-                layer.around.has_laurel() ? Laurel::kFactor : 1.0f);
-    }
+    std::vector<ProductRows> beside;
+    for (GpuPass& pass : passes) beside.push_back(attention_block(i, pass, cache));
     for (std::size_t p = 0; p < passes.size(); ++p) {
-      GpuPass& pass = passes[p];
-      if (layer.beside.is_on()) {
-        run_beside(layer, pass);
-        continue;
-      }
-      if (!inputs.empty()) norm(pass, {});  // adds attention's output to the residual stream
-      const ProductRows input_TD = !inputs.empty()          ? inputs[p]
-                                   : !layer.experts.empty() ? ProductRows{norm(pass, layer.mlp_norms)}
-                                                            : norm_for(layer.gate_up_proj, pass, layer.mlp_norms);
-      begin_sum(pass, mlp(layer, pass, input_TD), layer.mlp_norms, layer.factor);
+      if (passes[p].hidden_TD.size(0) > 0) mlp_block(weights_.layers[i], passes[p], beside[p]);
     }
   }
   std::vector<at::Tensor> out;
   out.reserve(passes.size());
   for (GpuPass& pass : passes) {
-    end_stream(pass);
-    out.push_back(norm(pass, weights_.norm));
+    if (pass.hidden_TD.size(0) > 0) end_stream(pass);
+    out.push_back(pass.hidden_TD.size(0) > 0 ? norm(pass, weights_.norm) : pass.hidden_TD.to(weights_.dtype));
   }
   return out.size() == 1 ? out[0] : at::cat(out, 0);
 }
@@ -321,7 +310,8 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
   check_positions(weights_.config, batch);
   std::vector<GpuDecoder::Row> decoding;
   std::vector<std::vector<TokenId>> others;
-  std::vector<std::int64_t> decoding_rows, other_rows, other_past;
+  std::vector<std::int64_t> decoding_rows, other_rows, other_past, read_others;  // rows of others that are read
+  std::int64_t num_others = 0;
   std::vector<BlockTable> other_slots;
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   for (std::int64_t s = 0; cache != nullptr && s < batch.num_sequences(); ++s) {
@@ -334,17 +324,26 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
     others.emplace_back(ids + begin, ids + end);
     other_past.push_back(batch.past(s));
     other_slots.push_back(slots[static_cast<std::size_t>(s)]);
-    for (std::int64_t row = begin; row < end; ++row) other_rows.push_back(row);
+    for (std::int64_t row = begin; row < end; ++row, ++num_others) {
+      if (batch.read_rows && !std::binary_search(batch.read_rows->begin(), batch.read_rows->end(), row)) continue;
+      other_rows.push_back(row);
+      read_others.push_back(num_others);
+    }
   }
   if (cache == nullptr || decoding.empty()) return forward_rows(batch, slots, cache);
-  if (others.empty() && T <= kGpuDecodingRows) return decode(decoding, *cache, batch.drawn_ids_T);
+  if (others.empty() && T <= kGpuDecodingRows)
+    return rows_that_are_read(batch, decode(decoding, *cache, batch.drawn_ids_T));
   MAGISTER_ASSERT(!batch.drawn_ids_T.defined());
   // Prompts first: a decoding row may read pages that they fill in this pass.
   at::Tensor out_TD = at::empty({T, D}, at::TensorOptions().dtype(weights_.dtype).device(weights_.device));
   const auto place = [&](const std::vector<std::int64_t>& rows, const at::Tensor& hidden) {
     out_TD.index_copy_(0, upload(at::tensor(rows, at::kLong), weights_.device), hidden);
   };
-  if (!others.empty()) place(other_rows, forward_rows(pack_sequences(others, other_past), other_slots, cache));
+  if (!others.empty()) {
+    PackedBatch prompts = pack_sequences(others, other_past);
+    if (batch.read_rows) prompts.read_rows = read_others;
+    place(other_rows, forward_rows(prompts, other_slots, cache));
+  }
   const auto most = static_cast<std::size_t>(kGpuDecodingRows);
   for (std::size_t first = 0; first < decoding.size(); first += most) {
     const std::size_t last = std::min(first + most, decoding.size());
@@ -353,7 +352,7 @@ at::Tensor GpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
     };
     place(part(decoding_rows), decode(part(decoding), *cache, {}));
   }
-  return out_TD;
+  return rows_that_are_read(batch, out_TD);
 }
 
 }  // namespace magister::gpu

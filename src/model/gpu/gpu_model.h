@@ -53,6 +53,7 @@ struct GpuPass {
   std::map<std::size_t, at::Tensor> kv_TQ{};
   at::Tensor vectors_TX{};   // f32: the tokens' vectors of all layers; undefined: the model has none
   at::Tensor streams_TAD{};  // f32: all vectors of the stream with AltUp; undefined: hidden_TD is the only one
+  at::Tensor read_R{};       // i64: PackedBatch::read_rows; undefined: all rows
 };
 
 class GpuModel {
@@ -72,6 +73,9 @@ class GpuModel {
   void self_test();
 
   bool takes_drawn_ids(std::int64_t rows, std::int64_t tokens) const;
+  // True if a row after attention has the same bits whatever other rows there are: products and kernels are made so,
+  // and the sums over the shards may be.
+  bool has_rows_of_their_own() const { return group_.sums_are_their_own(); }
   KvCache make_cache(std::int64_t num_pages) const;
   void use_fp8_cache();
   const Queue& queue() const { return queue_; }
@@ -121,7 +125,12 @@ class GpuModel {
   void add_laurel(const GpuLayer& layer, GpuPass& pass, const at::Tensor& normed_TD) const;
   // An MLP that lets few gates pass; sums over the shards in its middle.
   at::Tensor sparse_mlp(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD) const;
-  // Partial over the shards: [T, D] in dtype, with several shards in f32.
+  // The first block of a layer: its sum is in flight when it returns. With parallel blocks, what the MLP reads. In the
+  // last layer the pass has only the rows that are read from here on, maybe none: then nothing follows.
+  ProductRows attention_block(std::size_t number, GpuPass& pass, const KvCache* cache) const;
+  void mlp_block(const GpuLayer& layer, GpuPass& pass, const ProductRows& beside) const;
+  bool is_last(const GpuLayer& layer) const { return &layer == &weights_.layers.back(); }
+  // Outputs of the heads before o_proj: [T, H V]. Undefined in the last layer where none are read.
   at::Tensor attention(const GpuLayer& layer, GpuPass& pass, const ProductRows& normed_TD, const at::Tensor& keys,
                        const at::Tensor& values) const;
   at::Tensor latents_attention(const GpuLayer& layer, const GpuPass& pass, const ProductRows& normed_TD,

@@ -53,10 +53,8 @@ at::Tensor GpuModel::latents_attention(const GpuLayer& layer, const GpuPass& pas
                         normed_TD.x_MK,
                         keys};
   const auto product = [&](const GpuLinear& linear, const at::Tensor& x) { return multiply(linear, pass, {x}); };
-  return multiply(
-      layer.o_proj, pass,
-      {pass.sparse != nullptr ? sparse_attention(layer, *pass.sparse, rows, product, queue_)
-                              : latent_attention(layer, pass.attention, pass.latent_keys, rows, product, queue_)});
+  return pass.sparse != nullptr ? sparse_attention(layer, *pass.sparse, rows, product, queue_)
+                                : latent_attention(layer, pass.attention, pass.latent_keys, rows, product, queue_);
 }
 
 at::Tensor GpuModel::attention(const GpuLayer& layer, GpuPass& pass, const ProductRows& normed_TD,
@@ -79,12 +77,36 @@ at::Tensor GpuModel::attention(const GpuLayer& layer, GpuPass& pass, const Produ
     }
     rotate_heads<A>(layer, squares, qkv_TQ, pass.cos_PE2[shape.rope_table], pass.sin_PE2[shape.rope_table],
                     pass.rope_rows_T, pass.positions_T, keys, values, pass.slots_T, queue_);
+    if (is_last(layer) && pass.read_R.defined() && pass.read_R.size(0) == 0) return;
     if (layer.lends_kv) pass.kv_TQ[layer.kv_layer] = qkv_TQ;
     const at::Tensor kv_TQ = shape.has_own_kv ? qkv_TQ : pass.kv_TQ.at(layer.kv_layer);
     out_TA = attend(pass.attention, shape, {qkv_TQ, keys, values, kv_TQ, layer.scores}, flash, queue_);
     if (layer.has_gate()) gate_outputs<A>(shape, multiply(layer.attention_gate, pass, normed_TD), out_TA, queue_);
   });
-  return multiply(layer.o_proj, pass, {out_TA});
+  return out_TA;
+}
+
+ProductRows GpuModel::attention_block(std::size_t number, GpuPass& pass, const KvCache* cache) const {
+  const GpuLayer& layer = weights_.layers[number];
+  begin_layer(number, pass);
+  const ProductRows input_TD = attention_input(layer, pass);
+  if (layer.around.has_laurel()) add_laurel(layer, pass, input_TD.x_MK);
+  ProductRows beside;  // with parallel blocks, the MLP reads the same stream as attention
+  if (weights_.config.parallel_residual)
+    beside = weights_.shares_norms() ? input_TD : norm_for(layer.gate_up_proj, pass, layer.mlp_norms);
+  const at::Tensor keys = cache == nullptr ? at::Tensor() : cache->keys[layer.kv_layer],
+                   values = cache == nullptr ? at::Tensor() : cache->values[layer.kv_layer];
+  at::Tensor out_TA = attention(layer, pass, input_TD, keys, values);
+  if (is_last(layer) && pass.read_R.defined()) {
+    for (at::Tensor* of_rows : {&out_TA, &pass.hidden_TD, &pass.vectors_TX, &pass.streams_TAD}) {
+      if (of_rows->defined()) *of_rows = of_rows->index_select(0, pass.read_R);
+    }
+    beside = beside.chosen(pass.read_R);
+    if (pass.read_R.size(0) == 0) return {};
+  }
+  begin_sum(pass, multiply(layer.o_proj, pass, {out_TA}), layer.attention_norms,
+            layer.around.has_laurel() ? Laurel::kFactor : 1.0f);
+  return beside;
 }
 
 }  // namespace magister::gpu

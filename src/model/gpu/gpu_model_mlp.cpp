@@ -30,6 +30,16 @@ at::Tensor GpuModel::one_mlp(const GpuLinear& gate_up_proj, const GpuLinear& dow
   return multiply(down_proj, middle_RF);
 }
 
+void GpuModel::mlp_block(const GpuLayer& layer, GpuPass& pass, const ProductRows& beside) const {
+  if (layer.beside.is_on()) return run_beside(layer, pass);
+  const bool parallel = weights_.config.parallel_residual;
+  if (parallel) norm(pass, {});  // adds attention's output to the residual stream
+  const ProductRows input_TD = parallel                 ? beside
+                               : !layer.experts.empty() ? ProductRows{norm(pass, layer.mlp_norms)}
+                                                        : norm_for(layer.gate_up_proj, pass, layer.mlp_norms);
+  begin_sum(pass, mlp(layer, pass, input_TD), layer.mlp_norms, layer.factor);
+}
+
 void GpuModel::run_beside(const GpuLayer& layer, GpuPass& pass) const {
   const GpuBeside& beside = layer.beside;
   const ProductRows input_TD = norm_for(layer.gate_up_proj, pass, layer.mlp_norms);

@@ -92,7 +92,8 @@ void GpuModel::self_test() {
   const std::size_t table = layer.shape.rope_table;
   const at::Tensor cos_TE2 = pass.cos_PE2[table].index_select(0, pass.rope_rows_T),
                    sin_TE2 = pass.sin_PE2[table].index_select(0, pass.rope_rows_T);
-  const at::Tensor attended_TD = attention(layer, pass, attention_input(layer, pass), {}, {}).to(at::kFloat);
+  const at::Tensor attended_TD =
+      multiply(layer.o_proj, pass, {attention(layer, pass, attention_input(layer, pass), {}, {})}).to(at::kFloat);
   KeysAndValues seen;
   if (pass.sparse != nullptr) seen = seen_keys(batch, *pass.sparse);
   compare_paths("attention", attended_TD,

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "magister/device/upload.h"
 #include "magister/model/rope.h"
 #include "magister/model/shared_prefixes.h"
 #include "magister/tasks/score/classified_token.h"
@@ -26,13 +25,12 @@ at::Tensor classifier_logits(Transformer& model, const std::vector<std::vector<T
   std::vector<std::int64_t> rows;
   rows.reserve(sequences.size());
   for (const auto& sequence : sequences) rows.push_back(classifier_token(sequence, model.config()));
-  const PackedBatch batch = shares ? pack_sharing(sequences, rows) : pack_sequences(sequences);
-  const at::Tensor hidden_TD = model.forward(batch, should_stop);
-  if (!hidden_TD.defined()) return {};
+  PackedBatch batch = shares ? pack_sharing(sequences, rows) : pack_sequences(sequences);
   for (std::size_t i = 0; i < sequences.size(); ++i)
     rows[i] += batch.cu_seqlens[i] - batch.past(static_cast<std::int64_t>(i));
-  const at::Tensor index = upload(at::tensor(rows, at::kLong), hidden_TD.device());
-  return model.logits(hidden_TD.index_select(0, index)).to(at::kFloat).cpu();
+  batch.read_rows = std::move(rows);
+  const at::Tensor hidden_RD = model.forward(batch, should_stop);
+  return hidden_RD.defined() ? model.logits(hidden_RD).to(at::kFloat).cpu() : at::Tensor();
 }
 
 }  // namespace magister

@@ -14,7 +14,6 @@
 
 #include "magister/core/error.h"
 #include "magister/core/fail_point.h"
-#include "magister/device/upload.h"
 #include "magister/engine/logit_reducer.h"
 #include "magister/engine/sampler.h"
 #include "magister/engine/tail_sampler.h"
@@ -231,7 +230,11 @@ class TeacherWorker final : public ShardModel {
   }
 
   std::optional<Started> start(const Part& part) {
-    const PackedBatch batch = pack_sequences(part.sequences);
+    PackedBatch batch = pack_sequences(part.sequences);
+    Started rows;
+    rows.num_tokens = batch.num_tokens();
+    std::vector<TokenId> targets = targets_of(part);
+    if (config_.assistant_only) batch.read_rows = rows.scored = choose_rows(part.assistant, targets);
     at::Tensor hidden_TD;
     {
       const PhaseTimes::Span span(times_, "compute body");
@@ -243,13 +246,6 @@ class TeacherWorker final : public ShardModel {
       if (!hidden_TD.defined()) return std::nullopt;
     }
     const PhaseTimes::Span span(times_, "compute head");
-    Started rows;
-    rows.num_tokens = batch.num_tokens();
-    std::vector<TokenId> targets = targets_of(part);
-    if (config_.assistant_only) {
-      rows.scored = choose_rows(part.assistant, targets);
-      hidden_TD = hidden_TD.index_select(0, upload(at::tensor(rows.scored, at::kLong), hidden_TD.device()));
-    }
     rows.logits = reducer_->start(hidden_TD, targets);
     if (samples()) {
       rows.hidden_TD = std::move(hidden_TD);
