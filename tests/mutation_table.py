@@ -211,6 +211,7 @@ MUTATIONS = [
              "tests/model/families_test.py gpt2"),
     Mutation("heads-of-neox-in-rows", "src/model/weights.cpp", "return (head / group * (group + 2) + head % group) * E;", "return first + head * E;", "tests/model/families_test.py gpt_neox"),
     Mutation("gates-of-rows-that-are-not-read", "src/model/cpu/cpu_pass.h", "&buffers.attention_TA, &buffers.gate_TG,", "&buffers.attention_TA,", "tests/model/families_test.py laguna"),
+    Mutation("rows-that-are-not-read-have-experts", "src/model/cpu/experts.cpp", "buffers.experts_Tk.narrow(0, 0, num_tokens)", "buffers.experts_Tk", "test_model_experts"),
     Mutation("a-tile-of-one-of-its-rows", LAYER, "        last = *std::prev(to);", "        last = first;", "test_model_read_rows"),
     Mutation("gpu-mlp-beside-reads-other-rows", "src/model/gpu/gpu_model_attention.cpp", "    beside = beside.chosen(pass.read_R);\n", "", "test_model_read_rows"),
     Mutation("gpu-reads-rows-of-the-whole-batch", GPU, "part.read_rows->push_back(row - batch.cu_seqlens[first]);", "part.read_rows->push_back(row);", "test_model_read_rows"),

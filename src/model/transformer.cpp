@@ -174,14 +174,14 @@ void check_batch(const PackedBatch& batch, const ModelConfig& config) {
 }
 
 // The rows of a pass that are read. Here alone is decided whether the last layer computes no others.
-at::Tensor read_by(const ModelBackend& backend, const ModelConfig& config, const PackedBatch& batch,
+at::Tensor read_by(const ModelBackend& backend, const PackedBatch& batch,
                    const std::function<at::Tensor(const PackedBatch&)>& pass) {
   if (!batch.read_rows) return pass(batch);
   const std::vector<std::int64_t>& rows = *batch.read_rows;
   MAGISTER_ASSERT(std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end() &&
                   (rows.empty() || (rows.front() >= 0 && rows.back() < batch.num_tokens())));
   const bool reads_all = std::ssize(rows) == batch.num_tokens();
-  if (backend.narrows_last_layer() && !config.latent && !reads_all) return pass(batch);
+  if (backend.narrows_last_layer() && !reads_all) return pass(batch);
   PackedBatch whole = batch;
   whole.read_rows.reset();
   const at::Tensor hidden_TD = pass(whole);
@@ -197,15 +197,13 @@ at::Tensor rows_that_are_read(const PackedBatch& batch, const at::Tensor& hidden
 
 at::Tensor Transformer::forward(const PackedBatch& batch, const std::function<bool()>& should_stop) {
   check_batch(batch, config());
-  return read_by(*backend_, config(), batch,
-                 [&](const PackedBatch& one) { return backend_->forward(one, should_stop); });
+  return read_by(*backend_, batch, [&](const PackedBatch& one) { return backend_->forward(one, should_stop); });
 }
 
 at::Tensor Transformer::forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) {
   MAGISTER_ASSERT(static_cast<std::int64_t>(slots.size()) == batch.num_sequences());
   check_batch(batch, config());
-  return read_by(*backend_, config(), batch,
-                 [&](const PackedBatch& one) { return backend_->forward(one, slots, cache); });
+  return read_by(*backend_, batch, [&](const PackedBatch& one) { return backend_->forward(one, slots, cache); });
 }
 
 at::Tensor Transformer::forward_reference(const PackedBatch& batch) {

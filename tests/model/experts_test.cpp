@@ -85,12 +85,14 @@ class Mixture : public testing::Test {
     hidden_TD_ = at::randn({kT, kD});
   }
 
-  at::Tensor run(const at::Tensor& hidden_TD, int threads, Routes* routes = nullptr) {
+  // more: tokens of the pass that this layer does not compute.
+  at::Tensor run(const at::Tensor& hidden_TD, int threads, Routes* routes = nullptr, std::int64_t more = 0) {
     const std::int64_t T = hidden_TD.size(0);
     ThreadPool pool(threads);
-    const PackedBatch batch = pack_sequences({std::vector<TokenId>(static_cast<std::size_t>(T), 0)});
+    const PackedBatch batch = pack_sequences({std::vector<TokenId>(static_cast<std::size_t>(T + more), 0)});
     LayerBuffers buffers(batch, {}, shape_, threads);
     buffers.scratch.fill_(std::numeric_limits<float>::quiet_NaN());  // nothing stale may be read
+    buffers.experts_Tk.fill_(1 << 30);
     at::Tensor out_TD = hidden_TD.clone();
     experts_->run(out_TD.const_data_ptr<float>(), T, buffers, out_TD.data_ptr<float>(), true, pool);
     if (routes) *routes = {buffers.experts_Tk, buffers.expert_weights_Tk};
@@ -118,6 +120,12 @@ TEST_F(Mixture, ATokensBitsAreItsOwn) {
   for (const std::int64_t begin : {0, 255, 256, 699})
     EXPECT_TRUE(at::equal(run(hidden_TD_.narrow(0, begin, 1).contiguous(), 3), together_TD.narrow(0, begin, 1)));
   EXPECT_TRUE(at::equal(run(hidden_TD_.flip(0).contiguous(), 2).flip(0), together_TD));
+}
+
+// In a last layer of which a few rows are read the buffers are those of the whole pass.
+TEST_F(Mixture, TokensThatAreNotComputedHaveNoExperts) {
+  const at::Tensor few_RD = hidden_TD_.narrow(0, 0, 5).contiguous();
+  EXPECT_TRUE(at::equal(run(few_RD, 2, nullptr, 300), run(few_RD, 2)));
 }
 
 }  // namespace experts_test

@@ -47,7 +47,8 @@ void Experts::run(const float* hidden_TD, std::int64_t num_tokens, LayerBuffers&
                   bool accumulate, ThreadPool& pool) const {
   const std::int64_t D = shape_.hidden_size, k = shape_.experts_per_token;
   route(hidden_TD, num_tokens, buffers, pool);
-  const ExpertGroups grouping = group_by_expert(buffers.experts_Tk, shape_.num_experts);
+  // The buffers are for all tokens of a pass; its last layer may have fewer.
+  const ExpertGroups grouping = group_by_expert(buffers.experts_Tk.narrow(0, 0, num_tokens), shape_.num_experts);
   std::vector<Chunk> chunks;
   for (std::int64_t x = 0; x < shape_.num_experts; ++x) {
     const std::int64_t stop = grouping.first[static_cast<std::size_t>(x) + 1];
