@@ -59,7 +59,10 @@ class CudaCopyQueue final : public CopyQueue {
     select_device();
     MAGISTER_CHECK_CUDA(cudaStreamWaitEvent(nullptr, done_, 0));
   }
-  void wait() override { MAGISTER_CHECK_CUDA(cudaEventSynchronize(done_)); }
+  void wait() override {
+    select_device();  // else a thread that has chosen none may begin a context on the first GPU
+    MAGISTER_CHECK_CUDA(cudaEventSynchronize(done_));
+  }
 
  private:
   void select_device() const { MAGISTER_CHECK_CUDA(cudaSetDevice(device_)); }  // a setting of the thread
