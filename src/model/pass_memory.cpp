@@ -74,10 +74,6 @@ MemoryParts gpu_pass_parts(const ModelConfig& config, const Partition& partition
   return parts;
 }
 
-std::uint64_t decoding_plain_bytes(const ModelConfig& config, const Partition& partition) {
-  return most_plain_weights(config, partition, at::kBFloat16) * c10::elementSize(at::kBFloat16);
-}
-
 bool PassMemory::fits_here(const Size& size) const {
   const gpu::Queue* const queue = model_.queue();
   if (!has_room_ && (queue == nullptr || queue->on_host())) return true;

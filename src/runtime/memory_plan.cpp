@@ -75,7 +75,7 @@ MemoryParts gpu_parts(const ModelConfig& config, const Partition& part, std::uin
     if (const std::uint64_t decoding = gpu_decoding_bytes(config, part, tp_size, longest, gpu.dtype); decoding > 0)
       parts.emplace_back("decoding", decoding);
     if (gpu.throughput && gpu.quantized)
-      parts.emplace_back("plain weights of decoding", decoding_plain_bytes(config, part));
+      parts.emplace_back("products of codes in decoding", decoding_code_bytes(config, part));
   }
   if (tp_size > 1) parts.emplace_back(kNccl, kNcclBytes);
   // A model with our own decoding kernels allocates these buffers in its self-test, whatever the task.

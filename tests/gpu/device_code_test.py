@@ -181,6 +181,19 @@ class DeviceCode(unittest.TestCase):
         self.assertLessEqual(len(chunk), 1.15 * sums, "of a device that issues one product or another instruction")
         self.assertLessEqual(self.resources["sm_90"]["FloatExpertProduct"]["REG"], 128, "two blocks of 256 threads must fit")
 
+    def test_products_of_codes_are_bound_by_their_products(self):
+        """Half a step of two warps of a scheduler takes 1,010 cycles of the tensor cores of an H200, and an instruction a cycle; decision 063 counts on these instructions."""
+        for name, most in (("CodeProduct<8, true>", 310), ("CodeProduct<8, false>", 390), ("CodeProduct<4, false>", 445)):
+            loop = main_loop(self.code[name])
+            operations = [operation(text) for text in loop]
+            self.assertEqual(sum(one.startswith("HMMA") for one in operations), 80, name)
+            self.assertGreaterEqual(sum(one.startswith("LDS.128") for one in operations), 10, f"{name}: x of 80 rows")
+            self.assertFalse([one for one in operations if one.startswith(("LDL", "STL", "STS", "LDG"))], f"{name}: codes are widened in registers")
+            copies = [operation(text) for _, text in self.code[name] if operation(text).startswith("LDGSTS")]
+            self.assertTrue(copies and all(".128" in one for one in copies), f"{name}: x and codes come 16 bytes at a time")
+            print(f"   {name}: {len(loop)} instructions for 80 products of the tensor cores")
+            self.assertLessEqual(len(loop), most, name)
+
     def test_attention_of_encoders(self):
         """A step of four numbers of a head has 64 multiplications of its 16 scores, and 192 with distances; decision 035 counts on these instructions."""
         for name, products, loads, most in (("EncoderAttention<false>", 64, 8, 85), ("EncoderAttention<true>", 192, 22, 235)):

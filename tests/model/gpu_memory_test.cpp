@@ -147,7 +147,7 @@ TEST(PlannedMemory, DecodingTakesWhatIsPlanned) {
     }
     const std::vector<std::int32_t> pages = {0, 1, 2, 3, 4, 5, 6, 7};
     for (const std::int64_t past : {383, 3}) {
-      for (const std::size_t rows : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 65, 129, 193}) {
+      for (const std::size_t rows : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 65, 97, 129, 161, 193, 225}) {
         decoder.forward(std::vector<gpu::GpuDecoder::Row>(rows, {1, past, {pages.data(), 0}}), cache);
       }
     }

@@ -39,7 +39,7 @@ TEST(OpenModel, CountsTheBufferOfCodesForThroughput) {
   model.gpu = gpu::Queue{};
   const auto has_buffer = [&] {
     const MemoryParts parts = model.device_memory(1, PassShape{.tokens = 300, .sequence_tokens = 700}, 40);
-    return std::ranges::any_of(parts, [](const auto& part) { return part.first == "plain weights of decoding"; });
+    return std::ranges::any_of(parts, [](const auto& part) { return part.first == "products of codes in decoding"; });
   };
   model.throughput_decoding = true;
   EXPECT_FALSE(has_buffer()) << "bf16 is not widened";

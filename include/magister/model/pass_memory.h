@@ -30,8 +30,9 @@ struct GpuPassSize {
 MemoryParts gpu_pass_parts(const ModelConfig& config, const Partition& partition, int tp_size, const GpuPassSize& size,
                            bool codes, at::ScalarType factors);
 
-// Bytes of the buffer in which decoding for throughput widens codes to bf16, a product at a time.
-std::uint64_t decoding_plain_bytes(const ModelConfig& config, const Partition& partition);
+// Bytes of the buffers with which decoding for throughput multiplies codes, a product at a time: for pieces of sums,
+// and for weights that must become bf16 before.
+std::uint64_t decoding_code_bytes(const ModelConfig& config, const Partition& partition);
 
 class PassMemory {
  public:

@@ -18,7 +18,7 @@ namespace magister::gpu {
 // them, so CodeFormat, which describes files and CPUs' codes, does not name them.
 inline constexpr auto kFloatCodes = static_cast<CodeFormat::Offset>(3);
 
-// a * b for both halves; here always exact, because b is a power of two.
+// a * b for both halves, rounded once. With floats as codes b is a power of two, and the product exact.
 MAGISTER_DEVICE std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
 #if defined(__CUDACC__)
   const __nv_bfloat162 product =

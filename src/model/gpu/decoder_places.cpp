@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "model/gpu/decoder_experts.h"
 #include "model/gpu/gpu_attention.h"
@@ -14,6 +15,7 @@ namespace magister::gpu {
 namespace {
 
 constexpr std::int64_t kSmallBuckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+constexpr std::int64_t kBucketStep = 32;  // above them, as rows of a block of CodeProduct
 
 // Numbers per row of fp8 products: inputs after a norm, other inputs, and outputs before they become f32; in the order
 // of Fp8Places.
@@ -31,7 +33,7 @@ std::int64_t bucket_of(std::int64_t rows) {
   for (const std::int64_t bucket : kSmallBuckets) {
     if (rows <= bucket) return bucket;
   }
-  return (rows + 63) / 64 * 64;
+  return (rows + kBucketStep - 1) / kBucketStep * kBucketStep;
 }
 
 std::int64_t next_power_of_two(std::int64_t number) {
@@ -146,7 +148,9 @@ std::uint64_t gpu_decoding_bytes(const ModelConfig& config, const Partition& par
   if (first.latent) row += gpu::LatentPlaces::bytes_of_row(first);
   for (std::int64_t chunks = 1; chunks <= most_chunks; chunks *= 2) {
     for (const std::int64_t rows : gpu::kSmallBuckets) inputs += gpu::bytes_of_inputs(rows, chunks);
-    for (std::int64_t rows = 128; rows <= most_rows; rows += 64) inputs += gpu::bytes_of_inputs(rows, chunks);
+    for (std::int64_t rows = gpu::bucket_of(*std::rbegin(gpu::kSmallBuckets) + 1); rows <= most_rows;
+         rows += gpu::kBucketStep)
+      inputs += gpu::bytes_of_inputs(rows, chunks);
   }
   const std::int64_t sums = gpu::partial_numbers(most_rows, first, widths, most_chunks);
   return static_cast<std::uint64_t>(most_rows * row + inputs) + static_cast<std::uint64_t>(sums) * sizeof(float) +

@@ -21,7 +21,7 @@ static_assert(kGpuDecodingRows == kPromptTile && kGpuDecodingRows == kMostDecode
 constexpr std::int64_t kPagesAChunk = kAttentionChunk / KvPages::kSlots;
 
 // The number of rows to which a pass is padded. There are few such numbers, so there are few graphs. At most a third of
-// the rows are idle; just above 64 rows up to a half.
+// the rows are idle.
 std::int64_t bucket_of(std::int64_t rows);
 std::int64_t next_power_of_two(std::int64_t number);
 

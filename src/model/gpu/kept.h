@@ -1,4 +1,4 @@
-// A value that a kernel keeps in a register.
+// Values that a kernel keeps in registers, or does not.
 #pragma once
 
 #include "magister/device/device_code.h"
@@ -16,6 +16,15 @@ MAGISTER_DEVICE T kept(T value) {
   } else {
     asm("" : "+r"(value));
   }
+#endif
+  return value;
+}
+
+// The value, from which the compiler then computes other values where they are used: in a loop it would rather keep
+// them all in registers, which a kernel that needs every register does not have.
+MAGISTER_DEVICE int not_kept(int value) {
+#if defined(__CUDACC__)
+  asm volatile("" : "+r"(value));
 #endif
   return value;
 }
