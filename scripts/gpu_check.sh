@@ -254,7 +254,7 @@ sanitize() {  # sanitize TOOL
       filter='Elementwise*:Head.*:Sampler.*:*Products.*_k72_*:*Products.*_k77_*:*Products.*_k96_*:*Products.*_k107_*:*Products.*_k160_*'
       filter+=':*Attention.*h6_k2_e80_w0:*Attention.*h5_k1_e256_w0:*Attention.*h3_k1_e6_w0:*Attention.*h4_k1_e64_w100'
       filter+=':*GroupedAttentionOnBoth.*h8_k2_e128_w0:*GroupedAttentionOnBoth.*h5_k1_e256_w0'
-      filter+=':CodePages.*:*AttentionOverCodes.*h6_k2_e80_w0:PairedProduct.*:DecodingExperts.PackMxfp4'
+      filter+=':CodePages.*:*AttentionOverCodes.*h6_k2_e80_w0:PairedProduct.*:DecodingExperts.PackMxfp4:*CodedRows.*_k96_*'
     else
       limit=60
       filter='*CachedDecodingIsTheWholePass/llama_bf16:GpuGraphs.*:GpuHead.*'
