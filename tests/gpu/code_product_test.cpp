@@ -1,5 +1,6 @@
-// Products of codes with the rows of many texts on the GPU: near their emulation on the host and products in double, a
-// row's bits its own. Besides it prints their TFLOP/s beside conversion and cuBLAS; nothing depends on these figures.
+// Products of codes with the rows of many texts (CodeProduct and AddPieces) on the GPU: near their emulation on the
+// host and products in double, a row's bits its own. Besides it prints their TFLOP/s beside conversion and cuBLAS;
+// nothing depends on these figures.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
