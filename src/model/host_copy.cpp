@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <new>
 #include <thread>
@@ -29,10 +30,16 @@ static_assert(CopyPiece::is_always_lock_free, "ranks share it without locks");
 
 std::size_t whole_units(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Its first byte is touched, because an empty range is refused.
-bool take_huge_page(std::byte* page) {
+// Returns 0, or the error. Its first byte is touched, because an empty range is refused. EAGAIN: the kernel holds a
+// page of the range at this moment, for example because another process touches it.
+int take_huge_page(std::byte* page) {
+  constexpr int kAttempts = 4;
   *static_cast<volatile std::byte*>(page) = std::byte{0};
-  return ::madvise(page, kCopyPage, MADV_COLLAPSE) == 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    if (::madvise(page, kCopyPage, MADV_COLLAPSE) == 0) return 0;
+    if (errno != EAGAIN) return errno;
+  }
+  return EAGAIN;
 }
 
 }  // namespace
@@ -47,8 +54,10 @@ std::shared_ptr<HostCopy> HostCopy::make(const Communicator& host, std::size_t n
   const std::size_t size = whole_units(sizeof(Header), kCopyPage) + whole_units(num_bytes, kCopyPage);
   std::shared_ptr<SharedMemory> memory = SharedMemory::make(host, size);
   if (memory == nullptr) return nullptr;
-  const bool is_huge = take_huge_page(memory->data());  // the ranks have not yet filled anything
-  if (host.min(std::uint64_t{is_huge ? 1u : 0u}) == 0) return nullptr;
+  // One rank asks: where several touch a new page at a time, the kernel refuses some of them. A lack of huge pages is
+  // no reason for a copy of each rank's own, which would lack them, too.
+  const bool is_refused = host.rank() == 0 && take_huge_page(memory->data()) == EINVAL;
+  if (host.max(std::uint64_t{is_refused ? 1u : 0u}) != 0) return nullptr;
   return std::shared_ptr<HostCopy>(new HostCopy(std::move(memory), size));
 }
 
@@ -69,7 +78,7 @@ std::byte* HostCopy::cut(std::size_t num_bytes) {
 // A huge page that begins in the piece is taken before the piece is written.
 void HostCopy::take_huge_pages() const {
   for (std::size_t at = whole_units(piece_begin_, kCopyPage); at < used_; at += kCopyPage)
-    if (!take_huge_page(memory_->data() + at)) return;  // pages of 4 KiB hold the same numbers
+    if (take_huge_page(memory_->data() + at) != 0) return;  // pages of 4 KiB hold the same numbers
 }
 
 void HostCopy::fill_once(const std::function<void()>& fill) {

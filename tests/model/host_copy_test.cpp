@@ -2,6 +2,7 @@
 #include "magister/model/host_copy.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <string>
@@ -40,6 +41,26 @@ TEST(HostCopy, EveryPieceIsFilledOnceAndSeenByAll) {
   EXPECT_EQ(world.sum(filled), sizes.size());
   EXPECT_EQ(copy->cut(3 * kMega), nullptr) << "there is no room for it";
   world.barrier();
+}
+
+// It takes MADV_COLLAPSE for the memory of one process.
+bool kernel_gives_huge_pages() {
+  constexpr std::size_t kPage = 2 * kMega;
+  std::vector<std::byte> memory(2 * kPage);
+  const std::size_t before = kPage - reinterpret_cast<std::uintptr_t>(memory.data()) % kPage;
+  constexpr int kCollapse = 25;
+  return ::madvise(memory.data() + before, kPage, kCollapse) == 0;
+}
+
+// The kernel refuses some of the ranks that take the same huge page at a time.
+TEST(HostCopy, RanksThatBeginTogetherDoNotRefuseEachOther) {
+  const Communicator world = Communicator::world();
+  constexpr int kCopies = 30;
+  if (world.size() == 1 || world.min(std::uint64_t{kernel_gives_huge_pages() ? 1u : 0u}) == 0)
+    GTEST_SKIP() << "one rank, or a kernel without huge pages on request";
+  int made = 0;
+  for (int i = 0; i < kCopies; ++i) made += HostCopy::make(world, kMega) != nullptr ? 1 : 0;
+  EXPECT_EQ(made, kCopies);
 }
 
 TEST(HostCopy, WhoCannotFillReportsAndAllFail) {

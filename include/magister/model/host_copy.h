@@ -16,8 +16,8 @@ namespace magister {
 // unless noted.
 class HostCopy {
  public:
-  // num_bytes: of all pieces, the same on every rank. Returns nullptr on every rank if they cannot share memory, or not
-  // in huge pages, without which decoding would be slower. Collective over host.
+  // num_bytes: of all pieces, the same on every rank. Returns nullptr on every rank if they cannot share memory, or if
+  // the kernel has no huge pages for it, without which decoding would be slower. Collective over host.
   static std::shared_ptr<HostCopy> make(const Communicator& host, std::size_t num_bytes);
 
   // Begins a load: the next pieces are the first ones. Returns false if a load of this process already has it; the
