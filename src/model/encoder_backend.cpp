@@ -2,7 +2,6 @@
 #include "model/encoder_backend.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -25,7 +24,7 @@ at::Tensor EncoderBackend::positions_of(const PackedBatch& batch) const {
 }
 
 at::Tensor EncoderBackend::run(const PackedBatch& batch, const std::function<bool()>& should_stop,
-                               const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) {
+                               FirstNotFinite* watch) {
   if (batch.num_tokens() == 0) return at::empty({0, config_.hidden_size}, weights_.words_VD.options());
   const std::int64_t last = batch.positions_T.max().item<std::int64_t>();
   MAGISTER_CHECK(!config_.learned_positions || last < config_.max_position_embeddings, ExitCode::kConfig,
@@ -33,23 +32,20 @@ at::Tensor EncoderBackend::run(const PackedBatch& batch, const std::function<boo
                  "vector for a later one); use shorter sequences",
                  last + 1, config_.max_position_embeddings);
   at::Tensor hidden_TD = embed(batch, positions_of(batch));
-  if (after_layer) after_layer(-1, hidden_TD);
+  if (watch != nullptr) watch->look(-1, hidden_TD);
   const Pass pass = begin_pass(batch, last + 1);
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
     if (should_stop && should_stop()) return {};
     run_layer(i, pass, hidden_TD);
-    if (after_layer) after_layer(static_cast<std::int64_t>(i), hidden_TD);
+    if (watch != nullptr) watch->look(static_cast<std::int64_t>(i), hidden_TD);
   }
   return hidden_TD;
 }
 
 std::string EncoderBackend::first_not_finite(const PackedBatch& batch) {
-  std::string found;
-  run(batch, {}, [&](std::int64_t layer, const at::Tensor& hidden_TD) {
-    if (!found.empty() || at::isfinite(hidden_TD).all().item<bool>()) return;
-    found = layer < 0 ? "the embeddings" : fmt::format("layer {}", layer);
-  });
-  return found.empty() ? "the head" : found;
+  FirstNotFinite first(config_.num_hidden_layers);
+  run(batch, {}, &first);
+  return first.place();
 }
 
 at::Tensor EncoderBackend::logits(const at::Tensor& hidden_RD) const {

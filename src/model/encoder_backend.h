@@ -12,6 +12,7 @@
 
 #include "model/encoder_attention.h"
 #include "model/encoder_weights.h"
+#include "model/first_not_finite.h"
 #include "model/model_backend.h"
 
 namespace magister {
@@ -20,7 +21,7 @@ class EncoderBackend : public ModelBackend {
  public:
   // The output of the last layer; there is no last norm. The bits of a sequence do not depend on its neighbours.
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop) override {
-    return run(batch, should_stop, {});
+    return run(batch, should_stop);
   }
   // Applies pooler and head to the rows of first tokens.
   at::Tensor logits(const at::Tensor& hidden_RD) const override;
@@ -49,9 +50,8 @@ class EncoderBackend : public ModelBackend {
   // weights are kept by reference.
   explicit EncoderBackend(const EncoderWeights& weights) : weights_(weights), config_(weights.config) {}
 
-  // should_stop: asked before every layer. after_layer: called after the embeddings (-1) and after each layer.
-  at::Tensor run(const PackedBatch& batch, const std::function<bool()>& should_stop,
-                 const std::function<void(std::int64_t, const at::Tensor&)>& after_layer);
+  // should_stop: asked before every layer. watch: looks at the embeddings and at each layer's output.
+  at::Tensor run(const PackedBatch& batch, const std::function<bool()>& should_stop, FirstNotFinite* watch = nullptr);
 
   // [T, D], normed. positions_T: rows of positions_PD, on the CPU.
   virtual at::Tensor embed(const PackedBatch& batch, const at::Tensor& positions_T) const = 0;

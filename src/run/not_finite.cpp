@@ -17,12 +17,11 @@ std::string describe_record(const ResultsFile& file, std::uint64_t sample) {
 
 void refuse_not_finite(Transformer& model, const std::string& record, std::uint64_t row,
                        const std::vector<TokenId>& tokens) {
-  const std::string where = model.first_not_finite(pack_sequences({tokens}));
+  const std::string place = model.first_not_finite(pack_sequences({tokens}));
   fail(ExitCode::kData,
-       "{}, row {}: the model's logits are not finite (NaN or infinity{}; they mean nothing, and nothing of this "
-       "unit is written); check {} and the dtype",
-       record, row, where.empty() ? "" : ", first in " + where,
-       where.empty() ? "the weights" : "the weights of " + where);
+       "{}, row {}: the model's logits are not finite (NaN or infinity, first in {}; they mean nothing, and nothing of "
+       "this unit is written); check the weights of {} and the dtype",
+       record, row, place, place);
 }
 
 }  // namespace magister

@@ -112,8 +112,7 @@ class NotFinite(unittest.TestCase):
         self.assertRegex(done.stderr, r"record \d+ \(key \"q-\d+\"\), row \d+: .*not finite", said)
         if record is not None:
             self.assertIn(f'record {record} (key "q-{record}")', done.stderr, said)
-        if place:
-            self.assertIn(f"first in {place};", done.stderr, said)
+        self.assertIn(f"first in {place};", done.stderr, said)
         samples = self.committed(runs)
         self.assertEqual(samples, [] if none else [s for s in samples if s != record], said)
 
@@ -151,10 +150,13 @@ class NotFinite(unittest.TestCase):
                 self.refused("greedy", self.models["head row"], "the head", None, dtype=dtype)
 
     def test_the_code_of_gpus(self):
-        for task in ("teacher", "greedy", "sampled", "judge"):
-            for fault in ("late layer", "head row"):
-                with self.subTest(f"{fault}: {task}"):
-                    self.refused(task, self.models[fault], "", None, devices="auto", MAGISTER_GPU_CODE_ON_HOST="1")
+        on_gpu = {"devices": "auto", "MAGISTER_GPU_CODE_ON_HOST": "1"}
+        for name, _, place in FAULTS:
+            for task in ("teacher", "greedy", "sampled", "judge") if name in ("late layer", "head row") else ("teacher",):
+                with self.subTest(f"{name}: {task}"):
+                    self.refused(task, self.models[name], place, None, **on_gpu)
+        self.refused("teacher", self.models["late queries"], "layer 1", None, shards=2, **on_gpu)
+        self.refused("teacher", self.models["one token"], "the embeddings", 7, none=False, **on_gpu)
 
 
 if __name__ == "__main__":

@@ -97,8 +97,7 @@ class Transformer {
   at::Tensor forward_reference(const PackedBatch& batch);
 
   // The place where a forward pass over the batch first gives NaN or infinity, for messages: "the embeddings", "layer
-  // 7", "the last norm", or "the head" if all these are finite. Empty on a GPU, where passes are not examined.
-  // Collective over the group.
+  // 7", "the last norm", or "the head" if all these are finite. Collective over the group.
   std::string first_not_finite(const PackedBatch& batch);
 
   // Compares each fast path in use with plain code on one small random block (layer 0 and the head's product). Throws

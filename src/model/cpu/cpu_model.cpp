@@ -2,7 +2,6 @@
 #include "model/cpu/cpu_model.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -171,8 +170,7 @@ void CpuModel::run_beside(const DecoderLayer& layer, Pass& pass) {
 
 at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots,
                                 std::vector<KvPages>& kv, const std::vector<std::size_t>& places,
-                                const std::function<bool()>& should_stop,
-                                const std::function<void(std::int64_t, const at::Tensor&)>& after_layer) {
+                                const std::function<bool()>& should_stop, FirstNotFinite* watch) {
   const std::int64_t T = batch.num_tokens(), D = weights_.config.hidden_size;
   check_positions(weights_.config, batch);
   at::Tensor hidden_TD = at::empty({T, D}, at::TensorOptions().dtype(at::kFloat));
@@ -206,7 +204,7 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
     });
   };
   if (weights_.embedding_norm.input_D.defined()) norm_rows(weights_.embedding_norm);
-  if (after_layer) after_layer(-1, hidden_TD);
+  if (watch != nullptr) watch->look(-1, hidden_TD);
   compute_per_layer(pass);
   begin_stream(pass);
   for (std::size_t i = 0; i < weights_.decoder.size(); ++i) {
@@ -220,26 +218,20 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
     if (pass.num_rows() == 0) return pass.hidden_TD;
     run_blocks(layer, pass);
     run_tail(layer, i, pass);
-    if (after_layer) after_layer(static_cast<std::int64_t>(i), pass.hidden_TD);
+    if (watch != nullptr) watch->look(static_cast<std::int64_t>(i), pass.hidden_TD);
   }
   end_stream(pass);
   norm_rows(weights_.norm);
-  if (after_layer) after_layer(weights_.config.num_hidden_layers, pass.hidden_TD);
+  if (watch != nullptr) watch->look(weights_.config.num_hidden_layers, pass.hidden_TD);
   return pass.hidden_TD;
 }
 
 std::string CpuModel::first_not_finite(const PackedBatch& batch) {
   const BatchPages pages(batch);
   std::vector<KvPages> kv = pass_pages(pages.num_pages());
-  std::string found;
-  run_layers(batch, pages.sequences, kv, weights_.pass_places, {},
-             [&](std::int64_t layer, const at::Tensor& hidden_TD) {
-               if (!found.empty() || at::isfinite(hidden_TD).all().item<bool>()) return;
-               found = layer < 0                                   ? "the embeddings"
-                       : layer < weights_.config.num_hidden_layers ? fmt::format("layer {}", layer)
-                                                                   : "the last norm";
-             });
-  return found.empty() ? "the head" : found;
+  FirstNotFinite first(weights_.config.num_hidden_layers);
+  run_layers(batch, pages.sequences, kv, weights_.pass_places, {}, &first);
+  return first.place();
 }
 
 at::Tensor CpuModel::reference_beside(const DecoderLayer& layer, const at::Tensor& hidden_TD) const {

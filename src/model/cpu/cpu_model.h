@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "model/cpu/cpu_weights.h"
+#include "model/first_not_finite.h"
 #include "model/model_backend.h"
 
 namespace magister {
@@ -60,7 +61,7 @@ class CpuModel final : public ModelBackend {
   // places: by layer the number of its pages in kv.
   at::Tensor run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots, std::vector<KvPages>& kv,
                         const std::vector<std::size_t>& places, const std::function<bool()>& should_stop,
-                        const std::function<void(std::int64_t, const at::Tensor&)>& after_layer = {});
+                        FirstNotFinite* watch = nullptr);
 
   const std::shared_ptr<const CpuWeights> held_;
   const CpuWeights& weights_;

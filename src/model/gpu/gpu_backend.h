@@ -39,7 +39,7 @@ class GpuBackend final : public ModelBackend {
   KvCache make_cache(std::int64_t num_pages) const override { return model_.make_cache(num_pages); }
   at::Tensor logits(const at::Tensor& hidden_RD) const override { return lm_head_.capped(model_.logits(hidden_RD)); }
   at::Tensor forward_reference(const PackedBatch& batch) override;
-  std::string first_not_finite(const PackedBatch&) override { return ""; }
+  std::string first_not_finite(const PackedBatch& batch) override { return model_.first_not_finite(batch); }
   void self_test() override { model_.self_test(); }
 
   const LmHead& lm_head() const override { return lm_head_; }

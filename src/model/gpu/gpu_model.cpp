@@ -251,12 +251,14 @@ std::vector<PackedBatch> GpuModel::parts_of(const PackedBatch& batch, bool cache
   return parts;  // the last sequence, or the last group with a shared prefix, holds the second half
 }
 
-at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache) {
+at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache,
+                                  FirstNotFinite* watch) {
   std::vector<PackedBatch> parts = parts_of(batch, cache != nullptr);
   if (parts.empty()) parts.push_back(batch);
   std::vector<GpuPass> passes;
   for (const PackedBatch& part : parts) {
     passes.push_back(make_pass(part, slots));
+    passes.back().watch = watch;
     embed(passes.back());
     begin_stream(passes.back());
   }
@@ -272,8 +274,17 @@ at::Tensor GpuModel::forward_rows(const PackedBatch& batch, const std::vector<Bl
   for (GpuPass& pass : passes) {
     if (pass.hidden_TD.size(0) > 0) end_stream(pass);
     out.push_back(pass.hidden_TD.size(0) > 0 ? norm(pass, weights_.norm) : pass.hidden_TD.to(weights_.dtype));
+    if (watch == nullptr) continue;
+    watch->look(weights_.config.num_hidden_layers - 1, pass.hidden_TD);
+    watch->look(weights_.config.num_hidden_layers, out.back());
   }
   return out.size() == 1 ? out[0] : at::cat(out, 0);
+}
+
+std::string GpuModel::first_not_finite(const PackedBatch& batch) {
+  FirstNotFinite first(weights_.config.num_hidden_layers);
+  forward_rows(batch, {}, nullptr, &first);
+  return first.place();
 }
 
 bool GpuModel::decodes(const PackedBatch& batch, std::int64_t sequence) const {

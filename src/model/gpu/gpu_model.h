@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "magister/device/launch.h"
@@ -21,6 +22,7 @@
 #include "magister/model/partition.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/process_group.h"
+#include "model/first_not_finite.h"
 #include "model/gpu/decode_products.h"
 #include "model/gpu/gpu_attention.h"
 #include "model/gpu/gpu_decoder.h"
@@ -51,9 +53,10 @@ struct GpuPass {
   bool delta_is_sum = false;  // delta_TD is the sum over the shards already
   // Queries, keys and values of layers whose keys later layers read, by their index.
   std::map<std::size_t, at::Tensor> kv_TQ{};
-  at::Tensor vectors_TX{};   // f32: the tokens' vectors of all layers; undefined: the model has none
-  at::Tensor streams_TAD{};  // f32: all vectors of the stream with AltUp; undefined: hidden_TD is the only one
-  at::Tensor read_R{};       // i64: PackedBatch::read_rows; undefined: all rows
+  at::Tensor vectors_TX{};          // f32: the tokens' vectors of all layers; undefined: the model has none
+  at::Tensor streams_TAD{};         // f32: all vectors of the stream with AltUp; undefined: hidden_TD is the only one
+  at::Tensor read_R{};              // i64: PackedBatch::read_rows; undefined: all rows
+  FirstNotFinite* watch = nullptr;  // looks at the stream where layers begin and after the last norm
 };
 
 class GpuModel {
@@ -67,6 +70,8 @@ class GpuModel {
   // (PackedBatch::is_decode_S) go through the decode kernels, and all other products use tiles whose sizes give the
   // same bits. Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache);
+  // See Transformer.
+  std::string first_not_finite(const PackedBatch& batch);
 
   // Compares attention, MLP and head with plain f32 ATen code on the same device. Throws Error(kInternal). Collective
   // over the group.
@@ -95,7 +100,8 @@ class GpuModel {
   // Splits whole sequences into parts that are computed in turn, so that one part's sum is in flight while the next
   // part is computed.
   std::vector<PackedBatch> parts_of(const PackedBatch& batch, bool cached) const;
-  at::Tensor forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache);
+  at::Tensor forward_rows(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache* cache,
+                          FirstNotFinite* watch = nullptr);
   bool decodes(const PackedBatch& batch, std::int64_t sequence) const;
   at::Tensor decode(const std::vector<GpuDecoder::Row>& rows, KvCache& cache, const at::Tensor& drawn_ids_R);
   GpuPass make_pass(const PackedBatch& batch, const std::vector<BlockTable>& slots);

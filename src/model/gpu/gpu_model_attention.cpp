@@ -90,6 +90,7 @@ ProductRows GpuModel::attention_block(std::size_t number, GpuPass& pass, const K
   const GpuLayer& layer = weights_.layers[number];
   begin_layer(number, pass);
   const ProductRows input_TD = attention_input(layer, pass);
+  if (pass.watch != nullptr) pass.watch->look(static_cast<std::int64_t>(number) - 1, pass.hidden_TD);
   if (layer.around.has_laurel()) add_laurel(layer, pass, input_TD.x_MK);
   ProductRows beside;  // with parallel blocks, the MLP reads the same stream as attention
   if (weights_.config.parallel_residual)
