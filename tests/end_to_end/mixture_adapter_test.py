@@ -95,6 +95,28 @@ class MixtureAdapter(unittest.TestCase):
                     self.assertLess(apart, 1e-4)
                     self.assertGreater(without, 0.05)
 
+    def test_rslora_of_each_expert_is_the_formula(self):
+        """The weights are added by hand: PEFT multiplies the scale of w1 and w3 by the square root of 2 (findings/peft_rslora_of_fused_experts.sh)."""
+        model = AutoModelForCausalLM.from_pretrained(self.model("mixtral", False), dtype=torch.float32)
+        random, factors, rank, alpha = torch.Generator().manual_seed(5), {}, 4, 2
+        for number, layer in enumerate(model.model.layers):
+            experts, width = layer.mlp.experts, model.config.intermediate_size
+            for expert in range(model.config.num_local_experts):
+                gate_up, down = experts.gate_up_proj.data[expert], experts.down_proj.data[expert]
+                for name, weight in (("w1", gate_up[:width]), ("w3", gate_up[width:]), ("w2", down)):
+                    b, a = (0.3 * torch.randn(shape, generator=random) for shape in ((weight.shape[0], rank), (rank, weight.shape[1])))
+                    weight += alpha / rank**0.5 * b @ a
+                    of = f"base_model.model.model.layers.{number}.block_sparse_moe.experts.{expert}.{name}"
+                    factors |= {f"{of}.lora_A.weight": a, f"{of}.lora_B.weight": b}
+        folder = self.folder / "of each expert"
+        folder.mkdir()
+        save_file(factors, folder / WEIGHTS)
+        (folder / CONFIG).write_text(json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "use_rslora": True, "target_modules": ["w1", "w2", "w3"]}))
+        for shards in (1, 2):
+            apart = self.apart(model, *self.logprobs(f"each-{shards}", f"model.adapter={folder}", f"layout.shards_per_rank={shards}"))
+            print(f"{shards}: {apart:.1e}")
+            self.assertLess(apart, 1e-4)
+
     def refused(self, folder, *words):
         done = self.world.run("refused", 0, f"model.adapter={folder}")
         self.assertEqual(done.returncode, 65, done.stderr)
