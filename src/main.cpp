@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "magister/app/application.h"
+#include "magister/core/spare_memory.h"
 #include "magister/parallel/communicator.h"
 #include "magister/tasks/registry.h"
 
@@ -16,6 +17,7 @@ int run(int argc, char** argv) {
   static magister::StopSign stop;  // signal handlers use it until the process ends
   magister::MpiSession session(&argc, &argv);
   magister::install_signal_handlers(stop);
+  magister::release_spare_memory();  // libraries are loaded, and most of what that touched is not needed again
   const magister::Communicator world = magister::Communicator::world();
   const int code = magister::run_application(world, std::vector<std::string>(argv + 1, argv + argc), stop,
                                              magister::built_in_tasks());

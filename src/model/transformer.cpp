@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "magister/core/error.h"
+#include "magister/core/spare_memory.h"
 #include "magister/device/upload.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/parameter_table.h"
@@ -77,11 +78,15 @@ std::unique_ptr<ModelBackend> cpu_backend(const ModelDescription& description, c
                                           ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
                                           const QuantScheme& quantization, const LoadHook& hook,
                                           const KeptWeights& kept) {
+  const auto stored = [](const auto& weights) {
+    release_spare_memory();  // what reading left
+    return StoredWeights{weights, weights->num_bytes};
+  };
   if (description.config.encoder) {
     MAGISTER_ASSERT(dtype == at::kFloat && !quantization.on());
     const auto load = [&] {
-      const auto weights = std::make_shared<const EncoderWeights>(load_cpu_encoder(description, file, pool, hook));
-      return StoredWeights{weights, weights->num_bytes};
+      release_spare_memory();
+      return stored(std::make_shared<const EncoderWeights>(load_cpu_encoder(description, file, pool, hook)));
     };
     // The layout of packed weights depends on the kernels.
     const std::string shard = fmt::format("encoder, {}", cpu_kernels().name);
@@ -89,9 +94,9 @@ std::unique_ptr<ModelBackend> cpu_backend(const ModelDescription& description, c
   }
   const int tp_rank = group.tp_rank(), tp_size = group.tp_size();
   const auto load = [&] {
-    const auto weights = std::make_shared<const CpuWeights>(
-        load_cpu_weights(description, file, tp_rank, tp_size, dtype, quantization, pool, hook, kept.host_copy));
-    return StoredWeights{weights, weights->num_bytes};
+    release_spare_memory();
+    return stored(std::make_shared<const CpuWeights>(
+        load_cpu_weights(description, file, tp_rank, tp_size, dtype, quantization, pool, hook, kept.host_copy)));
   };
   const std::string shard =
       fmt::format("{} of {}, {}, {}", tp_rank, tp_size, loaded_as(dtype, quantization), cpu_kernels().name);
@@ -155,7 +160,10 @@ bool Transformer::multiplies_fp8() const { return backend_->multiplies_fp8(); }
 KvCache Transformer::make_cache(std::int64_t num_pages) const { return backend_->make_cache(num_pages); }
 at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const { return backend_->logits(hidden_RD); }
 std::string Transformer::first_not_finite(const PackedBatch& batch) { return backend_->first_not_finite(batch); }
-void Transformer::self_test() { backend_->self_test(); }
+void Transformer::self_test() {
+  backend_->self_test();
+  if (backend_->queue() == nullptr) release_spare_memory();  // plain ATen code that no pass needs
+}
 
 namespace {
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 #include <functional>
 
 #include "io/scratch_folder.h"
@@ -413,6 +414,35 @@ TEST(TensorFile, SeesAFileThatWasWrittenOver) {
   refused([&] { versions.check_unchanged(); }, "was changed since this job opened it");
   std::filesystem::remove(path);
   refused([&] { versions.check_unchanged(); }, "is gone since this job opened it");
+}
+
+// Resident bytes of a file's mapping.
+std::uint64_t resident_bytes(const std::string& path) {
+  std::ifstream lines("/proc/self/smaps");
+  bool is_file = false;
+  std::uint64_t bytes = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find('-') < line.find(' ')) is_file = line.ends_with(path);
+    if (is_file && line.starts_with("Rss:")) bytes += 1024 * std::stoull(line.substr(4));
+  }
+  return bytes;
+}
+
+// A touch maps pages beside it, which would stay with every part that is read.
+TEST(TensorFile, PagesThatWereReadDoNotStay) {
+  constexpr std::int64_t kRows = 4096, kColumns = 1000, kPart = 61;
+  const ScratchFolder folder;
+  const std::string path = folder / "large.safetensors";
+  write_safetensors(path, {{"a", at::arange(kRows * kColumns, at::kFloat).view({kRows, kColumns})}}, {});
+  const auto file = TensorFile::open(path);
+  at::Tensor out = at::empty({kPart, kColumns});
+  double sum = 0;
+  for (std::int64_t row = 0; row + kPart <= kRows; row += kPart) {
+    file->read("a", row, row + kPart, 0, kColumns, out);
+    sum += out[0][0].item<double>();
+  }
+  EXPECT_EQ(sum, 1000.0 * 61 * 67 * 66 / 2);
+  EXPECT_LE(resident_bytes(path), 65536u);
 }
 
 TEST(TensorFile, RefusesWindowsThatDoNotFit) {

@@ -104,7 +104,7 @@ void MappedFile::populate(const std::byte* begin, const std::byte* end) const {
 }
 
 void MappedFile::forget(const std::byte* begin, const std::byte* end) const noexcept {
-  const std::byte* const first = page_of(begin + kPage - 1);
+  const std::byte* const first = page_of(begin);
   const std::byte* const last = page_of(end);
   if (first < last) ::madvise(const_cast<std::byte*>(first), static_cast<std::size_t>(last - first), MADV_DONTNEED);
 }

@@ -31,7 +31,8 @@ class MappedFile {
   void check_unchanged() const;
   // Brings the pages of [begin, end) into memory. Throws Error(kInputOutput) when that fails.
   void populate(const std::byte* begin, const std::byte* end) const;
-  // Releases the pages of [begin, end): they are read once, and would count as this process's memory.
+  // Releases the pages of [begin, end) except the last, with which the next part begins: they are read once, and would
+  // count as this process's memory. A thread that still reads one of them takes it from the page cache again.
   void forget(const std::byte* begin, const std::byte* end) const noexcept;
 
  private:

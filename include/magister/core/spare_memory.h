@@ -1,0 +1,12 @@
+// Memory that a process holds without need: what free() left in the allocator, and pages of libraries that ran once.
+#pragma once
+
+namespace magister {
+
+// Gives it back to the system, so that it does not add to the peak of what follows. Pages of the program and its
+// libraries leave only this process; they come back from the system's page cache at the next touch. Takes some
+// milliseconds, so it is called between phases: after libraries are loaded, before and after weights are. No other
+// thread may load or unload a library meanwhile. Does nothing where the system does not say which pages were written.
+void release_spare_memory() noexcept;
+
+}  // namespace magister

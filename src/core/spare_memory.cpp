@@ -1,0 +1,69 @@
+// Reading the operators of libtorch into its tables touches 60 MiB of its file before main, of which a model needs a
+// third. MADV_DONTNEED drops a page from the process, and a page that was written would come back without what was
+// written. So only segments count that the loader maps without the right to write, in which /proc/self/pagemap shows no
+// page of the process's own: a debugger's breakpoints are such pages. Source: proc(5), Linux's admin-guide/mm/pagemap.
+#include "magister/core/spare_memory.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "magister/core/file_descriptor.h"
+
+namespace magister {
+namespace {
+
+constexpr std::uint64_t kPresent = std::uint64_t{1} << 63, kSwapped = std::uint64_t{1} << 62,
+                        kOfFile = std::uint64_t{1} << 61;
+
+// True if no page of [begin, end) was written. False if that is not known.
+bool is_as_in_file(const FileDescriptor& pagemap, std::uintptr_t begin, std::uintptr_t end, std::uintptr_t page) {
+  std::array<std::uint64_t, 4096> states{};
+  for (std::uintptr_t at = begin / page; at < end / page;) {
+    const std::size_t wanted = std::min<std::size_t>(states.size(), end / page - at);
+    const BytesRead read =
+        read_block(pagemap, at * sizeof states[0], std::as_writable_bytes(std::span(states).first(wanted)));
+    if (read.count != wanted * sizeof states[0]) return false;
+    for (const std::uint64_t state : std::span(states).first(wanted)) {
+      if ((state & kSwapped) != 0 || ((state & kPresent) != 0 && (state & kOfFile) == 0)) return false;
+    }
+    at += wanted;
+  }
+  return true;
+}
+
+// The kernel's own object, which has no file, has a name without a path. The program's name is empty.
+bool has_file(const dl_phdr_info& object) { return object.dlpi_name[0] == '\0' || object.dlpi_name[0] == '/'; }
+
+// The segments of one program or library; called under the loader's lock.
+int release_segments(dl_phdr_info* object, std::size_t /*size*/, void* pagemap) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  if (!has_file(*object)) return 0;
+  for (const ElfW(Phdr) & segment : std::span(object->dlpi_phdr, object->dlpi_phnum)) {
+    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) != 0) continue;
+    const std::uintptr_t address = object->dlpi_addr + segment.p_vaddr;
+    const std::uintptr_t begin = address / page * page, end = (address + segment.p_filesz) / page * page;
+    if (begin < end && is_as_in_file(*static_cast<const FileDescriptor*>(pagemap), begin, end, page))
+      ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // it is only about memory: no check
+  }
+  return 0;
+}
+
+}  // namespace
+
+void release_spare_memory() noexcept {
+  ::malloc_trim(0);
+  FileDescriptor pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  if (pagemap.is_open()) ::dl_iterate_phdr(release_segments, &pagemap);
+}
+
+}  // namespace magister
