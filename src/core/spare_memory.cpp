@@ -4,6 +4,7 @@
 // page of the process's own: a debugger's breakpoints are such pages. Source: proc(5), Linux's admin-guide/mm/pagemap.
 #include "magister/core/spare_memory.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
@@ -15,6 +16,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <set>
 #include <span>
 
 #include "magister/core/file_descriptor.h"
@@ -41,6 +45,12 @@ bool is_as_in_file(const FileDescriptor& pagemap, std::uintptr_t begin, std::uin
   return true;
 }
 
+FileDescriptor open_pagemap() { return FileDescriptor(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)); }
+
+void drop_pages(std::uintptr_t begin, std::uintptr_t end) {
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // only memory depends on its success
+}
+
 // The kernel's own object, which has no file, has a name without a path. The program's name is empty.
 bool has_file(const dl_phdr_info& object) { return object.dlpi_name[0] == '\0' || object.dlpi_name[0] == '/'; }
 
@@ -53,7 +63,7 @@ int release_segments(dl_phdr_info* object, std::size_t /*size*/, void* pagemap) 
     const std::uintptr_t address = object->dlpi_addr + segment.p_vaddr;
     const std::uintptr_t begin = address / page * page, end = (address + segment.p_filesz) / page * page;
     if (begin < end && is_as_in_file(*static_cast<const FileDescriptor*>(pagemap), begin, end, page))
-      ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // it is only about memory: no check
+      drop_pages(begin, end);
   }
   return 0;
 }
@@ -61,9 +71,30 @@ int release_segments(dl_phdr_info* object, std::size_t /*size*/, void* pagemap) 
 }  // namespace
 
 void release_spare_memory() noexcept {
+  // oneMKL's mkl_thread_free_buffers(), by the only name that libtorch shows.
+  if (void* const of_mkl = ::dlsym(RTLD_DEFAULT, "mkl_serv_thread_free_buffers"); of_mkl != nullptr)
+    reinterpret_cast<void (*)()>(of_mkl)();
   ::malloc_trim(0);
-  FileDescriptor pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  FileDescriptor pagemap = open_pagemap();
   if (pagemap.is_open()) ::dl_iterate_phdr(release_segments, &pagemap);
+}
+
+void release_pages_of(const std::vector<std::string>& paths) {
+  std::set<std::string> files;
+  for (const std::string& path : paths) {
+    std::error_code unknown;
+    files.insert(std::filesystem::canonical(path, unknown).string());
+  }
+  const FileDescriptor pagemap = open_pagemap();
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; pagemap.is_open() && std::getline(maps, line);) {  // "begin-end r--p offset device inode path"
+    const std::size_t dash = line.find('-'), space = line.find(' '), path = line.find('/');
+    if (path == std::string::npos || line.compare(space + 1, 3, "r--") != 0 || !files.contains(line.substr(path)))
+      continue;
+    const std::uintptr_t begin = std::stoull(line, nullptr, 16), end = std::stoull(line.substr(dash + 1), nullptr, 16);
+    if (is_as_in_file(pagemap, begin, end, page)) drop_pages(begin, end);
+  }
 }
 
 }  // namespace magister

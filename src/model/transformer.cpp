@@ -78,7 +78,8 @@ std::unique_ptr<ModelBackend> cpu_backend(const ModelDescription& description, c
                                           ProcessGroup& group, ThreadPool& pool, at::ScalarType dtype,
                                           const QuantScheme& quantization, const LoadHook& hook,
                                           const KeptWeights& kept) {
-  const auto stored = [](const auto& weights) {
+  const auto stored = [&file](const auto& weights) {
+    release_pages_of(file.paths());
     release_spare_memory();  // what reading left
     return StoredWeights{weights, weights->num_bytes};
   };

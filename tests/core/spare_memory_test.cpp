@@ -1,7 +1,7 @@
 // Spare memory is given back, and nothing that was written is lost with it.
 #include "magister/core/spare_memory.h"
 
-#include <dlfcn.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -84,6 +84,25 @@ TEST(SpareMemory, AWrittenPageOfALibraryStays) {
   *byte = original;
   ::mprotect(page, kPage, kNoWrite);
   EXPECT_EQ(after, original ^ std::byte{255});
+}
+
+TEST(SpareMemory, PagesOfAFileThatWasReadLeave) {
+  const std::string path = testing::TempDir() + "spare_memory_" + std::to_string(::getpid());
+  std::ofstream(path) << std::string(8 * kMega, 'x');
+  const int file = ::open(path.c_str(), O_RDONLY);
+  ASSERT_GE(file, 0);
+  void* const mapped = ::mmap(nullptr, 8 * kMega, PROT_READ, MAP_PRIVATE, file, 0);
+  ::close(file);
+  ASSERT_NE(mapped, MAP_FAILED);
+  const Segment all{static_cast<const std::byte*>(mapped), 8 * kMega};
+  const std::uint64_t sum = touch(all), before = status("RssFile");
+  release_pages_of({path + ".other"});
+  EXPECT_GT(status("RssFile") + kMega, before) << "another file's";
+  release_pages_of({path});
+  EXPECT_LT(status("RssFile") + 4 * kMega, before);  // 6.8, for libraries are touched meanwhile
+  EXPECT_EQ(touch(all), sum);
+  ::munmap(mapped, 8 * kMega);
+  ::unlink(path.c_str());
 }
 
 TEST(SpareMemory, WhatWasFreedInTheAllocatorLeaves) {

@@ -1,5 +1,9 @@
-// Memory that a process holds without need: what free() left in the allocator, and pages of libraries that ran once.
+// Memory that a process holds without need: what free() left in the allocator, buffers that MKL keeps for this thread's
+// next product, and pages of libraries that ran once and of files that were read.
 #pragma once
+
+#include <string>
+#include <vector>
 
 namespace magister {
 
@@ -8,5 +12,8 @@ namespace magister {
 // milliseconds, so it is called between phases: after libraries are loaded, before and after weights are. No other
 // thread may load or unload a library meanwhile. Does nothing where the system does not say which pages were written.
 void release_spare_memory() noexcept;
+
+// The same for the pages of files that this process maps for reading alone. Their mappings must last meanwhile.
+void release_pages_of(const std::vector<std::string>& paths);
 
 }  // namespace magister

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "magister/core/spare_memory.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "model/cpu/cpu_model.h"
 #include "model/self_test.h"
@@ -45,6 +46,7 @@ void CpuModel::self_test() {
   const auto tolerance_of = [](const Linear& linear) { return linear.dtype() == at::kFloat ? 1e-4 : 4e-2; };
   const double tolerance = tolerance_of(layer.attention.weights().qkv_proj);
 
+  release_spare_memory();  // the plain code of one part must not stay in memory with that of the next
   const BatchPages pages(batch);
   LayerBuffers buffers(batch, pages.sequences, shape, pool_.num_threads());
   KvPages kv = pages_for(shape, pages.num_pages());
@@ -60,6 +62,7 @@ void CpuModel::self_test() {
   compare("attention", attention_TD,
           layer.attention.reference(hidden_TD, batch, tables.gather_cos(shape), tables.gather_sin(shape), {}, &given),
           tolerance);
+  release_spare_memory();
   if (const Experts* experts = layer.experts()) {
     experts->run(hidden_TD.const_data_ptr<float>(), T, buffers, mlp_TD.data_ptr<float>(), false, pool_);
     // The reference gets the same choice of experts: where two experts are close, plain logits, which differ in the
@@ -88,6 +91,7 @@ void CpuModel::self_test() {
     compare("MLP", mlp_TD, layer.mlp_reference(hidden_TD), tolerance);
   }
 
+  release_spare_memory();
   const std::int64_t columns = std::min<std::int64_t>(weights_.lm_head.projection.out_features(), 1000);
   const Linear head = weights_.lm_head.projection.outputs(0, columns);
   at::Tensor logits_Tc = at::empty({T, columns}, at::kFloat);
@@ -95,6 +99,7 @@ void CpuModel::self_test() {
   at::Tensor plain_Tc = at::mm(hidden_TD.to(at::kDouble), head.plain_weight().to(at::kDouble).t()).to(at::kFloat);
   if (head.bias_N.defined()) plain_Tc = plain_Tc + head.bias_N;
   compare("head product", logits_Tc, plain_Tc, tolerance_of(head));
+  release_spare_memory();
   for (std::int64_t t : {std::int64_t{0}, T - 1}) {
     SoftmaxState state;
     const at::Tensor row_c = at::nan_to_num(plain_Tc[t], 0.0, 0.0, 0.0);
