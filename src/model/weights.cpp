@@ -119,10 +119,6 @@ at::Tensor WeightSource::load_table(const std::string& name, IndexRange rows, st
   return out_vD;
 }
 
-at::Tensor WeightSource::load_embeddings() {
-  return load_table(description_.names.embed_tokens, partition_.vocab, description_.config.hidden_size);
-}
-
 at::Tensor WeightSource::load_lm_head(const at::Tensor& embeddings_vD) {
   if (description_.names.lm_head.empty()) return embeddings_vD;
   return load_table(description_.names.lm_head, partition_.head_rows(description_.config),

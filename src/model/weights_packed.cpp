@@ -1,5 +1,5 @@
-// Weights read directly into panels. A weight that was read whole and then packed was in memory twice, and the buffers
-// between the panels left holes: a fifth of a small model's memory.
+// Weights read directly into panels, and embeddings into the host's copy. A weight that was read whole and then packed
+// was in memory twice, and the buffers between the panels left holes: a fifth of a small model's memory.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -13,6 +13,28 @@
 #include "model/cpu/kept_codes.h"
 
 namespace magister {
+
+at::Tensor WeightSource::load_embeddings() {
+  const std::string& name = description_.names.embed_tokens;
+  const std::int64_t D = description_.config.hidden_size;
+  if (copy_ == nullptr) return load_table(name, partition_.vocab, D);
+  const PanelBlocks of_host(copy_);
+  const at::Tensor out_vD = empty_panels({static_cast<std::int64_t>(partition_.vocab.size()), D}, dtype_);
+  {
+    const std::lock_guard lock(mutex_);
+    loaded_bytes_ += out_vD.nbytes();
+    used_.insert(name);
+  }
+  const RowBlock all{name, partition_.vocab};
+  const auto fill = [&] { read_blocks({all}, {0, static_cast<std::uint64_t>(D)}, out_vD, false); };
+  if (of_host.gave_shared()) {
+    copy_->fill_once(fill);
+  } else {
+    fill();
+  }
+  return out_vD;
+}
+
 Linear WeightSource::load_packed_embeddings() {
   const auto D = static_cast<std::uint64_t>(description_.config.hidden_size);
   return load_packed({{description_.names.embed_tokens, partition_.vocab}},
