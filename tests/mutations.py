@@ -82,7 +82,7 @@ def run_test(test, log):
     else:
         found = next(path for path in BUILD.glob(f"tests/*/{words[0]}"))
         command = [found, *(["--gtest_filter=" + ":".join(words[1:])] if words[1:] else [])]
-        if words[0].startswith(("test_parallel", "test_io_results_file", "test_io_results_units", "test_train_flat_shards", "test_train_gradient_tree", "test_train_state_writer")):
+        if words[0].startswith(("test_parallel", "test_io_results_file", "test_io_results_units", "test_train_flat_shards", "test_train_gradient_tree", "test_train_state_writer", "test_model_host_copy")):
             command = ["mpirun", "--oversubscribe", "-np", "2", *command, "--mpi"]
     return sh(["timeout", "600", *command], log, cwd=WORK, env=environment)
 
