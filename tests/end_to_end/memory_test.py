@@ -2,6 +2,7 @@
 the machine, its cgroup or Slurm (SLURM_MEM_PER_NODE stands for all of them here), by `plan` as by `run`.
 """
 import ctypes
+import errno
 import json
 import mmap
 import os
@@ -27,7 +28,7 @@ tasks:
 
 
 def kernel_has_huge_shared_pages():
-    """MADV_COLLAPSE of 2 MiB of a memfd, at such a border, as the program asks."""
+    """It takes MADV_COLLAPSE of 2 MiB of a memfd, at such a border, as the program asks. A page that it lacks at this moment is another matter."""
     page, libc = 2 << 20, ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     size, offset = ctypes.c_size_t, ctypes.c_int64
@@ -38,7 +39,7 @@ def kernel_has_huge_shared_pages():
     place = libc.mmap(ctypes.c_void_p((room + page - 1) // page * page), size(page), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | fixed, file, offset(0))
     os.close(file)
     ctypes.memset(place, 0, 1)
-    return libc.madvise(ctypes.c_void_p(place), size(page), 25) == 0
+    return libc.madvise(ctypes.c_void_p(place), size(page), 25) == 0 or ctypes.get_errno() != errno.EINVAL
 
 
 def proportional_bytes(pid):

@@ -2,24 +2,26 @@
 #include "magister/model/host_copy.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "magister/core/error.h"
+#include "support/huge_pages.h"
 
 namespace magister {
 namespace host_copy_test {
 
 constexpr std::size_t kMega = std::size_t{1} << 20;
+constexpr const char* kNothingToShare = "one rank, or a kernel without huge pages on request";
 
 TEST(HostCopy, EveryPieceIsFilledOnceAndSeenByAll) {
   const Communicator world = Communicator::world();
   const std::vector<std::size_t> sizes = {3 * kMega + 5, 100, 2 * kMega, 64, 5 * kMega, 1, kMega + 1};
+  if (!ranks_share_huge_pages(world)) GTEST_SKIP() << kNothingToShare;
   const std::shared_ptr<HostCopy> copy = HostCopy::make(world, 12 * kMega);
-  if (copy == nullptr) GTEST_SKIP() << "one rank, or no huge pages for shared memory";
+  ASSERT_NE(copy, nullptr);
   ASSERT_TRUE(copy->begin());
   EXPECT_FALSE(copy->begin()) << "a second load of this process has memory of its own";
   std::vector<std::byte*> pieces;
@@ -43,21 +45,11 @@ TEST(HostCopy, EveryPieceIsFilledOnceAndSeenByAll) {
   world.barrier();
 }
 
-// It takes MADV_COLLAPSE for the memory of one process.
-bool kernel_gives_huge_pages() {
-  constexpr std::size_t kPage = 2 * kMega;
-  std::vector<std::byte> memory(2 * kPage);
-  const std::size_t before = kPage - reinterpret_cast<std::uintptr_t>(memory.data()) % kPage;
-  constexpr int kCollapse = 25;
-  return ::madvise(memory.data() + before, kPage, kCollapse) == 0;
-}
-
 // The kernel refuses some of the ranks that take the same huge page at a time.
 TEST(HostCopy, RanksThatBeginTogetherDoNotRefuseEachOther) {
   const Communicator world = Communicator::world();
   constexpr int kCopies = 30;
-  if (world.size() == 1 || world.min(std::uint64_t{kernel_gives_huge_pages() ? 1u : 0u}) == 0)
-    GTEST_SKIP() << "one rank, or a kernel without huge pages on request";
+  if (!ranks_share_huge_pages(world)) GTEST_SKIP() << kNothingToShare;
   int made = 0;
   for (int i = 0; i < kCopies; ++i) made += HostCopy::make(world, kMega) != nullptr ? 1 : 0;
   EXPECT_EQ(made, kCopies);
@@ -65,8 +57,9 @@ TEST(HostCopy, RanksThatBeginTogetherDoNotRefuseEachOther) {
 
 TEST(HostCopy, WhoCannotFillReportsAndAllFail) {
   const Communicator world = Communicator::world();
+  if (!ranks_share_huge_pages(world)) GTEST_SKIP() << kNothingToShare;
   const std::shared_ptr<HostCopy> copy = HostCopy::make(world, kMega);
-  if (copy == nullptr) GTEST_SKIP() << "one rank, or no huge pages for shared memory";
+  ASSERT_NE(copy, nullptr);
   ASSERT_TRUE(copy->begin());
   ASSERT_NE(copy->cut(100), nullptr);
   ExitCode code = ExitCode::kDone;
