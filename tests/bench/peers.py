@@ -3,7 +3,7 @@
 tests/bench/README.md.
 
 usage: .deps/venv/bin/python tests/bench/peers.py [--program build/magister] [--core 0] [--rounds 5] [--tokens 512]
-                                                  [--no-llama]
+                                                  [--no-llama] [--avx2]
 Everything runs in turn, A B C A B C ..., on one pinned core. Each ratio is of one round, and the median over rounds is
 printed with its spread: runs of one round have the same load of the machine, runs of different rounds do not. Figures are
 printed to standard error as they are measured and saved after every round. A part that fails is a row that says so.
@@ -25,10 +25,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / ".deps/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
+# Every program works as on a CPU without AVX-512 and AMX; caches and clocks stay those of this CPU.
+AVX2_ALONE = {"MAGISTER_CPU_KERNELS": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+
+
 def cpu_words():
-    """The CPU's features, which decide the figures; its name is not reported."""
+    """The CPU's features that may be used, which decide the figures; its name is not reported."""
     flags = re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE).group(1).split()
-    wanted = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16")
+    wanted = ("avx2", "fma")
+    if os.environ.get("MAGISTER_CPU_KERNELS") != "avx2":
+        wanted += ("avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16")
     return [flag for flag in wanted if flag in flags]
 
 
@@ -173,10 +179,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--no-llama", action="store_true", help="without llama.cpp, whose build takes about 15 minutes on two cores")
+    parser.add_argument("--avx2", action="store_true", help="all programs without AVX-512 and AMX, llama.cpp as a build of its own")
     parser.add_argument("--no-runs", action="store_true", help="without the whole runs (ranks, writing, start, resume)")
     parser.add_argument("--save", type=pathlib.Path, default=ROOT / ".deps/bench.json", help="all single figures")
     arguments = parser.parse_args()
-    llama = None if arguments.no_llama else llama_cpp.LlamaCpp(ROOT / ".deps/llama.cpp", MODEL, arguments.core, pinned)
+    if arguments.avx2:
+        os.environ.update(AVX2_ALONE)
+    folder = ROOT / (".deps/llama.cpp-avx2" if arguments.avx2 else ".deps/llama.cpp")
+    llama = None if arguments.no_llama else llama_cpp.LlamaCpp(folder, MODEL, arguments.core, pinned, arguments.avx2)
     features = cpu_words()
     bf16 = "avx512_bf16" in features or "amx_bf16" in features
     ours = Magister(arguments.program.resolve(), arguments.core)

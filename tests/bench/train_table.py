@@ -3,7 +3,7 @@
 Prints the table of README.md.
 
 usage: .deps/venv/bin/python tests/bench/train_table.py [--program build/magister] [--rounds 3] [--steps 8] [--only NAME
-...]
+...] [--avx2]
 SmolLM2-135M in f32 on the first core; the two ranks of one row have a core each. Everything runs in turn, each ratio is
 of one round, and the median over the rounds is shown with the smallest and the largest. A step is 4 texts of 256
 tokens; the first three steps of every run, in which memory is allocated for the first time, precede the --steps that
@@ -113,7 +113,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--avx2", action="store_true", help="all programs without AVX-512 and AMX")
     arguments = parser.parse_args()
+    if arguments.avx2:
+        os.environ.update(peers.AVX2_ALONE)
     with tempfile.TemporaryDirectory() as folder:
         world = World(arguments.program.resolve(), pathlib.Path(folder), arguments.steps)
         found = measure(world, arguments.rounds, arguments.only)
