@@ -2,7 +2,7 @@
 # KNOWS: the modules below that it may include and link. ATEN: its files see ATen, precompiled. FEW_OPS: those of its files that include no ATen/ATen.h
 # say what is to be done and compute nothing, so they are compiled for a short build (-Og); MAGISTER_COMPUTES names the exceptions.
 # Backends by file, absent ones too: *_cuda.cpp, *_nccl.cpp and *_cuda.cu (by nvcc) are built with GPU code, *_no_cuda.cpp / *_no_nccl.cpp without;
-# *_arrow.cpp belong to the plug-in (ArrowPlugin.cmake). Files named *_avx512.cpp, *_avx512bf16.cpp, *_amx.cpp get their instruction set. Why, and what
+# *_arrow.cpp belong to the plug-in (ArrowPlugin.cmake). Files named *_avx512.cpp, *_avx512vnni.cpp, *_avx512bf16.cpp, *_amx.cpp get their instruction set. Why, and what
 # each part saves: src/decisions/026-files-of-a-module-are-compiled-together.md
 
 # Each level of optimisation has a header of its own: a file that includes <immintrin.h>, as ATen does, is compiled at the level of its precompiled
@@ -52,6 +52,8 @@ function(magister_own_flags OUT PATH)
   set(flags "")
   if(PATH MATCHES "_avx512\\.cpp$")
     set(flags -O3 -march=x86-64-v4 -mprefer-vector-width=512 -Wno-maybe-uninitialized)
+  elseif(PATH MATCHES "_avx512vnni\\.cpp$")
+    set(flags -O3 -march=x86-64-v4 -mavx512vnni -mprefer-vector-width=512 -Wno-maybe-uninitialized)
   elseif(PATH MATCHES "_amx\\.cpp$")
     set(flags -O3 -march=x86-64-v4 -mavx512bf16 -mamx-tile -mamx-bf16)
   elseif(PATH MATCHES "_avx512bf16\\.cpp$")

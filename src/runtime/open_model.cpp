@@ -68,8 +68,7 @@ void agree_on_products(const Communicator& world) {
   const std::uint64_t kind = mine.multiply_bf16 == nullptr ? 0 : std::string_view(mine.name) == "amx" ? 2 : 1;
   const bool agree = world.min(kind) == world.max(kind);
   if (agree || kind == 0) return;
-  const CpuKernels* wide = cpu_kernels_avx512();
-  use_cpu_kernels(wide != nullptr ? *wide : cpu_kernels_avx2());
+  use_cpu_kernels(cpu_kernels_f32());
 }
 
 }  // namespace

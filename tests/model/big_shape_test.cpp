@@ -85,7 +85,7 @@ void four_shards_equal_one(const CpuKernels& kernels, const ModelDescription& de
 TEST(BigShape, FourShardsEqualOne) {
   const ModelDescription description = llama_70b_with_two_layers();
   const RandomTensorFile file(description);
-  four_shards_equal_one(f32_kernels(), description, file);
+  four_shards_equal_one(cpu_kernels_f32(), description, file);
   const CpuKernels& widest = *cpu_kernels_here().back();
   if (widest.multiply_bf16 != nullptr) four_shards_equal_one(widest, description, file);
 }

@@ -145,29 +145,22 @@ TEST(KeptCodes, HeadsOfPairsBecomeHalves) {
   }
 }
 
-TEST(KeptCodes, KernelsGiveTheSameBits) {
+TEST(KeptCodes, KernelsWidenAlike) {
   const CpuKernels* wide = cpu_kernels_avx512();
   if (wide == nullptr) GTEST_SKIP() << "this CPU has no AVX-512 to compare with AVX2";
-  const std::int64_t rows = 7, k = 211, lead = 13;
-  const at::Tensor x = at::randn({rows, k}),
-                   words = at::randint(-2147483648LL, 2147483647LL, {(lead + k + 3) / 4, 48}, at::kInt);
+  const std::int64_t k = 211, lead = 13;
+  const at::Tensor words = at::randint(-2147483648LL, 2147483647LL, {(lead + k + 3) / 4, 48}, at::kInt);
   const at::Tensor scales = at::randn({8, 48}).to(at::kHalf), offsets = at::randn({8, 48}).to(at::kHalf);
   QuantizedPanel panel{reinterpret_cast<const std::uint32_t*>(words.const_data_ptr<std::int32_t>()),
                        static_cast<const std::uint16_t*>(scales.const_data_ptr()), 32, lead};
   panel.half_scales = true;
   panel.offsets = static_cast<const std::uint16_t*>(offsets.const_data_ptr());
   for (int format = 2; format < kNumQuantFormats; ++format) {
-    at::Tensor widened[2] = {at::zeros({k, 48}), at::zeros({k, 48})},
-               out[2] = {at::zeros({rows, 31}), at::zeros({rows, 31})};
+    at::Tensor widened[2] = {at::zeros({k, 48}), at::zeros({k, 48})};
     int which = 0;
-    for (const CpuKernels* kernels : {&cpu_kernels_avx2(), wide}) {
-      kernels->widen_quantized[format](panel, 0, k, widened[which].data_ptr<float>());
-      kernels->multiply_quantized[format](
-          {x.const_data_ptr<float>(), k, rows, nullptr, 48, k, out[which].data_ptr<float>(), 31, 31}, panel);
-      ++which;
-    }
+    for (const CpuKernels* kernels : {&cpu_kernels_avx2(), wide})
+      kernels->widen_quantized[format](panel, 0, k, widened[which++].data_ptr<float>());
     ASSERT_TRUE(at::equal(widened[0], widened[1])) << format;
-    ASSERT_TRUE(at::equal(out[0], out[1])) << format;
   }
 }
 

@@ -20,10 +20,4 @@ class TheseKernels {
   const CpuKernels& before_;
 };
 
-// The widest kernels of this CPU that widen bf16 weights and multiply in f32.
-inline const CpuKernels& f32_kernels() {
-  const CpuKernels* wide = cpu_kernels_avx512();
-  return wide != nullptr ? *wide : cpu_kernels_avx2();
-}
-
 }  // namespace magister

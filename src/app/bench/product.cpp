@@ -93,7 +93,8 @@ nlohmann::ordered_json bench_product(const BenchOptions& options) {
   const at::Tensor x_MK = at::rand({rows, kDepth}, at::kFloat);
   at::Tensor out_MN = at::empty({rows, linear.out_features()}, at::kFloat);
   const auto product = [&] {
-    linear_tile(x_MK.const_data_ptr<float>(), kDepth, rows, linear, out_MN.data_ptr<float>(), out_MN.size(1), false);
+    linear_tile(x_MK.const_data_ptr<float>(), kDepth, rows, linear, out_MN.data_ptr<float>(), out_MN.size(1), false,
+                nullptr, RowKind::kText);
   };
   std::uint64_t total = 0;
   const auto reading = [&] { total += sum_of(linear.panels_PKW.const_data_ptr(), linear.panels_PKW.nbytes()); };

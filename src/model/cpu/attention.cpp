@@ -67,9 +67,10 @@ void Attention::project_qkv(const float* hidden_TD, const PackedBatch& batch, st
   const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D,
                                       buffers.scratch_of(thread_index), rows, D);
   float* qkv_RQ = buffers.qkv_TQ.data_ptr<float>() + begin * width;
-  linear_tile(input_RD, D, rows, weights_.qkv_proj, qkv_RQ, width, false, pool);
+  linear_tile(input_RD, D, rows, weights_.qkv_proj, qkv_RQ, width, false, pool, buffers.kind);
   if (const std::int64_t gate = shape_.gate_numbers; gate > 0)
-    linear_tile(input_RD, D, rows, weights_.gate, buffers.gate_TG.data_ptr<float>() + begin * gate, gate, false, pool);
+    linear_tile(input_RD, D, rows, weights_.gate, buffers.gate_TG.data_ptr<float>() + begin * gate, gate, false, pool,
+                buffers.kind);
   if (shape_.all_heads == 0) return place_heads(batch, begin, end, rope, kv_pages, buffers);
   const std::int64_t first_key = (shape_.heads + shape_.first_counted_kv) * E,
                      keys_end = (shape_.heads + shape_.kv_heads) * E;
@@ -245,7 +246,7 @@ void Attention::project_output(std::int64_t begin, std::int64_t end, LayerBuffer
   if (buffers.latent_THW.defined()) expand_values(begin, end, buffers, pool);
   if (shape_.gate_numbers > 0) apply_gate(begin, end, buffers);
   linear_tile(buffers.attention_TA.const_data_ptr<float>() + begin * width, width, end - begin, weights_.o_proj,
-              out_TD + begin * D, D, accumulate, pool);
+              out_TD + begin * D, D, accumulate, pool, buffers.kind);
 }
 
 }  // namespace magister

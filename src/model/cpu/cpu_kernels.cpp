@@ -17,6 +17,7 @@ namespace magister {
 
 const CpuKernels& cpu_kernels_avx2_table();
 const CpuKernels& cpu_kernels_avx512_table();
+const CpuKernels& cpu_kernels_avx512vnni_table();
 void multiply_bf16_avx512(const Bf16Product& product);
 void multiply_bf16_amx(const Bf16Product& product);
 
@@ -31,6 +32,8 @@ bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
 }
+
+bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
 bool has_avx512_bf16() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -50,7 +53,7 @@ bool may_use_amx() {
 }
 
 CpuKernels with_bf16(const char* name, void (*multiply)(const Bf16Product&)) {
-  CpuKernels kernels = cpu_kernels_avx512_table();
+  CpuKernels kernels = cpu_kernels_f32();
   kernels.name = name;
   kernels.multiply_bf16 = multiply;
   return kernels;
@@ -69,9 +72,7 @@ const CpuKernels& chosen_kernels() {
          printable(forced), names);
   }
   const bool fast = std::string_view(all.back()->name) != "avx512bf16" || is_amd();
-  const CpuKernels* const chosen = fast ? all.back() : cpu_kernels_avx512();
-  MAGISTER_ASSERT(chosen != nullptr);
-  return *chosen;
+  return fast ? *all.back() : cpu_kernels_f32();
 }
 
 std::atomic<const CpuKernels*> in_use{nullptr};
@@ -80,11 +81,16 @@ std::atomic<const CpuKernels*> in_use{nullptr};
 
 const CpuKernels& cpu_kernels_avx2() { return cpu_kernels_avx2_table(); }
 const CpuKernels* cpu_kernels_avx512() { return has_avx512() ? &cpu_kernels_avx512_table() : nullptr; }
+const CpuKernels& cpu_kernels_f32() {
+  if (has_avx512_vnni()) return cpu_kernels_avx512vnni_table();
+  return has_avx512() ? cpu_kernels_avx512_table() : cpu_kernels_avx2_table();
+}
 
 const std::vector<const CpuKernels*>& cpu_kernels_here() {
   static const std::vector<const CpuKernels*> all = [] {
     std::vector<const CpuKernels*> found = {&cpu_kernels_avx2()};
     if (has_avx512()) found.push_back(cpu_kernels_avx512());
+    if (has_avx512_vnni()) found.push_back(&cpu_kernels_avx512vnni_table());
     static const CpuKernels pairs = with_bf16("avx512bf16", multiply_bf16_avx512),
                             tiles = with_bf16("amx", multiply_bf16_amx);
     if (has_avx512_bf16()) found.push_back(&pairs);
@@ -110,7 +116,7 @@ const char* cpu_features() {
   static const std::string features = [] {
     std::string words = "avx2 fma";
     if (has_avx512()) words += " avx512";
-    if (__builtin_cpu_supports("avx512vnni")) words += " avx512vnni";
+    if (has_avx512_vnni()) words += " avx512vnni";
     if (has_avx512_bf16()) words += " avx512bf16";
     if (has_amx_bf16()) words += " amx-bf16";
     return words;

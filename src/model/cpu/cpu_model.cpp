@@ -11,6 +11,7 @@
 #include "magister/model/rope.h"
 #include "model/cpu/block_norms.h"
 #include "model/cpu/cpu_pass.h"
+#include "model/cpu/row_kinds.h"
 #include "model/learned_positions.h"
 
 namespace magister {
@@ -63,7 +64,16 @@ std::vector<KvPages> CpuModel::pass_pages(std::int64_t num_pages) const {
 }
 
 at::Tensor CpuModel::forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) {
-  return run_layers(batch, slots, cache.layers, weights_.cache_places, {});
+  const auto run = [&](const PackedBatch& rows, const std::vector<BlockTable>& of_rows) {
+    return run_layers(rows, of_rows, cache.layers, weights_.cache_places, {});
+  };
+  const auto texts = std::count(batch.is_decode_S.begin(), batch.is_decode_S.end(), std::uint8_t{1});
+  if (!weights_.has_codes || texts == 0 || texts == batch.num_sequences()) return run(batch, slots);
+  const std::int64_t rows = batch.read_rows ? static_cast<std::int64_t>(batch.read_rows->size()) : batch.num_tokens();
+  at::Tensor hidden_RD = at::empty({rows, weights_.config.hidden_size}, at::TensorOptions().dtype(at::kFloat));
+  for (const PartOfBatch& part : parts_by_kind(batch, slots))
+    hidden_RD.index_copy_(0, part.rows_R, run(part.batch, part.slots));
+  return hidden_RD;
 }
 
 KvCache CpuModel::make_cache(std::int64_t num_pages) const {

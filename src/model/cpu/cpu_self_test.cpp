@@ -29,12 +29,28 @@ std::vector<at::Tensor> chosen_masks(const PackedBatch& batch, const LayerShape&
   return masks;
 }
 
+void compare(const char* path, const at::Tensor& fast, const at::Tensor& plain, double limit) {
+  compare_paths(path, fast, plain, limit, cpu_kernels().name);
+}
+
+// Codes times rows of a text that is being written. Their activations have 16 bits.
+void test_codes(const Linear& weight, const at::Tensor& hidden_TD) {
+  constexpr double kLimit = 1e-3;
+  const std::int64_t D = hidden_TD.size(1), columns = std::min<std::int64_t>(weight.out_features(), 480);
+  Linear some = weight.outputs(0, columns);
+  some.bias_N = at::Tensor();
+  const at::Tensor plain_Tc = at::mm(hidden_TD.to(at::kDouble), some.plain_weight().to(at::kDouble).t()).to(at::kFloat);
+  at::Tensor product_Tc = at::empty_like(plain_Tc);
+  for (const std::int64_t rows : {std::int64_t{1}, hidden_TD.size(0)}) {
+    linear_tile(hidden_TD.const_data_ptr<float>(), D, rows, some, product_Tc.data_ptr<float>(), columns, false, nullptr,
+                RowKind::kText);
+    compare("product with codes", product_Tc.narrow(0, 0, rows), plain_Tc.narrow(0, 0, rows), kLimit);
+  }
+}
+
 }  // namespace
 
 void CpuModel::self_test() {
-  const auto compare = [](const char* path, const at::Tensor& fast, const at::Tensor& plain, double limit) {
-    compare_paths(path, fast, plain, limit, cpu_kernels().name);
-  };
   const DecoderLayer& layer = weights_.decoder.front();
   const LayerShape& shape = layer.shape();
   const PackedBatch batch = self_test_batch(weights_.config.vocab_size);
@@ -91,6 +107,7 @@ void CpuModel::self_test() {
     compare("MLP", mlp_TD, layer.mlp_reference(hidden_TD), tolerance);
   }
 
+  if (layer.attention.weights().qkv_proj.is_quantized()) test_codes(layer.attention.weights().qkv_proj, hidden_TD);
   release_spare_memory();
   const std::int64_t columns = std::min<std::int64_t>(weights_.lm_head.projection.out_features(), 1000);
   const Linear head = weights_.lm_head.projection.outputs(0, columns);

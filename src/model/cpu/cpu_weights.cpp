@@ -164,6 +164,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   CpuWeights layers;
   layers.config = description.config;
   layers.partition = partition_for(description.config, tp_rank, tp_size);
+  layers.has_codes = quantization.on();
   const std::uint64_t num_bytes = weight_bytes(description, file, dtype, tp_rank, tp_size, quantization);
   if (shared != nullptr && !shared->begin()) shared = nullptr;
   const PanelBlocks blocks(num_bytes);

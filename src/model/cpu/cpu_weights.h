@@ -40,6 +40,7 @@ struct CpuWeights {
   // By layer: the number of its pages in a cache, and in a pass without one, where layers of a kind share pages.
   std::vector<std::size_t> cache_places{}, pass_places{};
   std::uint64_t num_bytes = 0;
+  bool has_codes = false;  // some weights are quantised
 
   RopeTables rope_tables(const PackedBatch& batch) const;
   float embedding_scale() const { return embedding_multiplier(config, embedding.dtype()); }

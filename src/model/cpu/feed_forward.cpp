@@ -52,7 +52,7 @@ void FeedForward::project(const float* hidden_TD, std::int64_t begin, std::int64
   const std::int64_t D = shape_.hidden_size, F = shape_.mlp, rows = end - begin;
   const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D,
                                       buffers.scratch_of(thread_index), rows, D);
-  linear_tile(input_RD, D, rows, weights_.gate_up_proj, gate_up_RF2, 2 * F, false, pool);
+  linear_tile(input_RD, D, rows, weights_.gate_up_proj, gate_up_RF2, 2 * F, false, pool, buffers.kind);
   add_up(gate_up_RF2, 2 * F, rows, F, sums_R2);
 }
 
@@ -62,7 +62,7 @@ void FeedForward::finish(float* gate_up_RF2, const double* sums_R2, std::int64_t
   float* activated_RF = buffers.scratch_of(thread_index);
   thin(gate_up_RF2, sums_R2, rows, shape_.all_mlp);
   cpu_kernels().activate[static_cast<std::size_t>(shape_.activation)](gate_up_RF2, 2 * F, activated_RF, F, rows, F);
-  linear_tile(activated_RF, F, rows, weights_.down_proj, out_TD + begin * D, D, false, pool);
+  linear_tile(activated_RF, F, rows, weights_.down_proj, out_TD + begin * D, D, false, pool, buffers.kind);
 }
 
 void FeedForward::run(const float* hidden_TD, std::int64_t begin, std::int64_t end, LayerBuffers& buffers,
@@ -73,7 +73,7 @@ void FeedForward::run(const float* hidden_TD, std::int64_t begin, std::int64_t e
   float* gate_up_RF2 = normed_RD + rows * D;  // [rows, F] without a gate
   float* activated_RF = gate_up_RF2 + rows * width;
   const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D, normed_RD, rows, D);
-  linear_tile(input_RD, D, rows, weights_.gate_up_proj, gate_up_RF2, width, false, pool);
+  linear_tile(input_RD, D, rows, weights_.gate_up_proj, gate_up_RF2, width, false, pool, buffers.kind);
   if (thins_gates()) {
     std::vector<double> sums_R2(static_cast<std::size_t>(2 * rows));
     add_up(gate_up_RF2, width, rows, F, sums_R2.data());
@@ -89,7 +89,7 @@ void FeedForward::run(const float* hidden_TD, std::int64_t begin, std::int64_t e
     (shape_.gated_mlp ? kernels.activate : kernels.activate_alone)[activation](gate_up_RF2, width, activated_RF, F,
                                                                                rows, F);
   }
-  linear_tile(activated_RF, F, rows, weights_.down_proj, out_TD + begin * D, D, accumulate, pool);
+  linear_tile(activated_RF, F, rows, weights_.down_proj, out_TD + begin * D, D, accumulate, pool, buffers.kind);
 }
 
 }  // namespace magister

@@ -18,7 +18,7 @@ void Indexer::project(const float* input_RD, const float* short_RL, std::int64_t
                       std::int64_t end, const RopeRows& rope, float* keys_RE, LayerBuffers& buffers,
                       ThreadPool* pool) const {
   const std::int64_t rows = end - begin, D = weights_.k_proj.in_features(), E = config_.head_dim, I = config_.heads;
-  linear_tile(input_RD, D, rows, weights_.k_proj, keys_RE, E, false, pool);
+  linear_tile(input_RD, D, rows, weights_.k_proj, keys_RE, E, false, pool, buffers.kind);
   block_input(weights_.k_norm, static_cast<float>(IndexerConfig::kNormEps), keys_RE, keys_RE, rows, E);
   const auto turn = [&](float* head, std::int64_t r) {
     cpu_kernels().rope(head, rope.cos[begin + r], rope.sin[begin + r], rope_dim_ / 2);
@@ -26,12 +26,12 @@ void Indexer::project(const float* input_RD, const float* short_RL, std::int64_t
   for (std::int64_t r = 0; r < rows; ++r) turn(keys_RE + r * E, r);
   if (!buffers.chosen_Tk.defined()) return;
   float* q_RQ = buffers.index_queries_TQ.data_ptr<float>() + begin * I * E;
-  linear_tile(short_RL, stride, rows, weights_.q_proj, q_RQ, I * E, false, pool);
+  linear_tile(short_RL, stride, rows, weights_.q_proj, q_RQ, I * E, false, pool, buffers.kind);
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t head = 0; head < I; ++head) turn(q_RQ + (r * I + head) * E, r);
   }
   linear_tile(input_RD, D, rows, weights_.head_proj, buffers.index_weights_TI.data_ptr<float>() + begin * I, I, false,
-              pool);
+              pool, buffers.kind);
 }
 
 void Indexer::choose(std::int64_t row, std::int64_t position, const BlockTable& sequence, const KvPages& pages,

@@ -58,11 +58,11 @@ void Attention::project_latent(const float* hidden_TD, const PackedBatch& batch,
   float* scratch = buffers.scratch_of(thread_index);
   const float* input_RD = block_input(weights_.norms, shape_.rms_norm_eps, hidden_TD + begin * D, scratch, rows, D);
   float* short_RA = scratch + rows * D;
-  linear_tile(input_RD, D, rows, weights_.qkv_proj, short_RA, A, false, pool);
+  linear_tile(input_RD, D, rows, weights_.qkv_proj, short_RA, A, false, pool, buffers.kind);
   float* q_RQ = buffers.qkv_TQ.data_ptr<float>() + begin * H * E;
   if (latent.query_rank > 0) {
     kernels.rms_norm(short_RA, A, weights_.q_norm.const_data_ptr<float>(), kEps, short_RA, A, rows, latent.query_rank);
-    linear_tile(short_RA, A, rows, up.q_up_proj, q_RQ, H * E, false, pool);
+    linear_tile(short_RA, A, rows, up.q_up_proj, q_RQ, H * E, false, pool, buffers.kind);
   } else {
     for (std::int64_t r = 0; r < rows; ++r) std::copy_n(short_RA + r * A, H * E, q_RQ + r * H * E);
   }

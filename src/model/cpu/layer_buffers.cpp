@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "model/cpu/row_kinds.h"
+
 namespace magister {
 namespace {
 
@@ -69,7 +71,7 @@ BatchPages::BatchPages(const PackedBatch& batch) {
 
 LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> slots, const LayerShape& shape,
                            int num_threads, std::span<const LayerShape> others)
-    : sequences(std::move(slots)) {
+    : sequences(std::move(slots)), kind(kind_of_rows(batch)) {
   const auto options = at::TensorOptions().dtype(at::kFloat);
   const std::int64_t num_tokens = batch.num_tokens();
   const auto most = [&](const auto& number) {

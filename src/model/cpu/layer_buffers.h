@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "magister/model/batch.h"
+#include "magister/model/cpu/matmul.h"
 #include "magister/model/kv_pages.h"
 #include "magister/model/layer_shape.h"
 
@@ -44,6 +45,7 @@ struct LayerBuffers {
   at::Tensor experts_Tk, expert_weights_Tk;  // [T, k]
   at::Tensor expert_rows_ND;                 // [T k, D]
   std::vector<BlockTable> sequences;         // [S]
+  RowKind kind;                              // of all rows of the batch
   // others: shapes of the model's layers that differ from `shape` in size.
   LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> sequences, const LayerShape& shape, int num_threads,
                std::span<const LayerShape> others = {});

@@ -90,15 +90,15 @@ Panel panel_of(const Linear& linear, std::int64_t index) {
   return {format, bytes, quantized, eight};
 }
 
-// One panel's product for at most kTileRows rows. Few rows read the storage directly; more rows go slab by slab through
-// f32.
+// One panel's product for at most kTileRows rows. Few rows read numbers directly; more rows, and codes, go slab by slab
+// through f32.
 void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, const Panel& panel, std::int64_t k,
                     float* out, std::int64_t out_stride, std::int64_t columns, bool accumulate) {
   alignas(64) thread_local float widened[kSlab * kPanel];
   alignas(64) thread_local float sums[kTileRows * kPanel];
   const CpuKernels& kernels = cpu_kernels();
-  const bool through_buffer = panel.format != WeightFormat::kF32 && rows > kFewRows;
-  const std::int64_t slab = rows <= kFewRows ? k : through_buffer ? kSlab : slab_inputs();
+  const bool through_buffer = panel.is_quantized() || (panel.format != WeightFormat::kF32 && rows > kFewRows);
+  const std::int64_t slab = through_buffer ? kSlab : rows <= kFewRows ? k : slab_inputs();
   for (std::int64_t begin = 0; begin < k; begin += slab) {
     const std::int64_t depth = std::min(slab, k - begin);
     if (through_buffer) panel.widen(begin, depth, widened);
@@ -116,18 +116,14 @@ void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, co
       product.next = panel.at(begin + depth);
       product.next_bytes = panel.at(begin + depth) - panel.at(begin);
     }
-    product.streams = rows <= kFewRows;
+    product.streams = rows <= kFewRows && !through_buffer;
     if (product.streams) product.fetch = panel_fetch(rows);
     // The product is summed from zero and added last. So the bits equal those of a partial product that a group sums.
     if (accumulate && begin + depth == k) {
       product.add_to = out;
       product.add_stride = out_stride;
     }
-    if (through_buffer || !panel.is_quantized()) {
-      kernels.multiply[static_cast<int>(through_buffer ? WeightFormat::kF32 : panel.format)](product);
-    } else {
-      kernels.multiply_quantized[panel.quant_index()](product, panel.quantized);
-    }
+    kernels.multiply[static_cast<int>(through_buffer ? WeightFormat::kF32 : panel.format)](product);
   }
 }
 
@@ -139,6 +135,16 @@ void linear_tile_packed(const float* x, std::int64_t x_stride, std::int64_t rows
     multiply_panel(x, x_stride, rows, panel_of(linear, begin / kPanel), k, out + begin, out_stride,
                    std::min(kPanel, last - begin), accumulate);
   }
+}
+
+// Codes, for rows of texts that are being written.
+void linear_tile_codes(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear,
+                       std::int64_t first, std::int64_t last, float* out, std::int64_t out_stride, bool accumulate) {
+  const Panel panel = panel_of(linear, first / kPanel);
+  const int bits = panel.eight_bits ? 0 : 1;
+  cpu_kernels().multiply_codes[bits]({x, x_stride, rows, linear.num_inputs, panel.quantized,
+                                      linear.panels_PKW.stride(0), linear.scales_PGW.stride(0), out + first, out_stride,
+                                      last - first, accumulate});
 }
 
 // Panels of pairs. All rows are passed at once, because the activations are rounded once for all panels.
@@ -227,13 +233,15 @@ Linear pack(Linear plain, ThreadPool* pool) {
 }
 
 void linear_tile(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, float* out,
-                 std::int64_t out_stride, bool accumulate, ThreadPool* pool) {
+                 std::int64_t out_stride, bool accumulate, ThreadPool* pool, RowKind kind) {
   if (linear.is_packed()) {
     const std::int64_t n = linear.out_features(), panels = (n + kPanel - 1) / kPanel;
     const std::int64_t parts = pool == nullptr ? 1 : std::min(panels, std::int64_t{4} * pool->num_threads());
     const auto part = [&](std::int64_t i, int) {
       const std::int64_t first = panels * i / parts * kPanel, last = std::min(panels * (i + 1) / parts * kPanel, n);
       if (linear.pairs) return linear_tile_pairs(x, x_stride, rows, linear, first, last, out, out_stride, accumulate);
+      if (linear.is_quantized() && kind == RowKind::kText)
+        return linear_tile_codes(x, x_stride, rows, linear, first, last, out, out_stride, accumulate);
       for (std::int64_t r = 0; r < rows; r += kTileRows) {
         linear_tile_packed(x + r * x_stride, x_stride, std::min(kTileRows, rows - r), linear, first, last,
                            out + r * out_stride, out_stride, accumulate);

@@ -65,6 +65,21 @@ struct QuantizedPanel {
   bool offsets_are_zeros = false;          // offsets are zero points; false: minima
 };
 
+// c[r, n] (+)= a[r, :] * b[:, n] over panels of codes, for rows of texts that are being written. Inputs are taken in
+// blocks: a group, or 128 inputs of it where it has more. In a block a[r, :] is rounded to 16 bits: multiples of a
+// power of two, 2^-15 of the power above its largest number. The sum with the codes is one of integers, exact, so the
+// bits of an element depend neither on the other rows nor on the instruction set. The sum times step and scale, and the
+// sum of the rounded activations times the offset, are then added up in f32, block after block.
+struct CodeProduct {
+  const float* a = nullptr;  // [rows, k]
+  std::int64_t a_stride = 0, rows = 0, k = 0;
+  QuantizedPanel panel;                            // the first
+  std::int64_t panel_words = 0, panel_groups = 0;  // words, and scales, from one panel to the next
+  float* c = nullptr;                              // [rows, columns]
+  std::int64_t c_stride = 0, columns = 0;
+  bool add = false;
+};
+
 // c[r, n] (+)= a[r, :] * b[:, n] with a rounded to bf16, b in bf16 and sums in f32. b is stored in panels of 48 columns
 // of pairs, [Kp / 2][48][2], with Kp = k rounded up to 32 (zeros after row k). The bits of an element depend on its
 // row, its column and the instructions that multiply: AVX512-BF16 and AMX add in different orders.
@@ -90,10 +105,8 @@ struct CpuKernels {
 
   // Indexed by the storage of b.
   void (*multiply[kNumWeightFormats])(const Product& product);
-  // The same over one panel of quantised weights, for few rows; index 0 is WeightFormat::kInt8. product.b is not used,
-  // and there are at most 48 columns. AVX-512 unpacks the weights again for every 4 rows. AVX2 does so for one or two
-  // rows, and widens parts of the panel for more. The bits are those of widen_quantized and multiply.
-  void (*multiply_quantized[kNumQuantFormats])(const Product& product, const QuantizedPanel& panel);
+  // Rows that are being written times codes of 8 bits, and of 4.
+  void (*multiply_codes[2])(const CodeProduct& product);
   // Writes rows [begin, end) of k as f32 [end - begin, 48].
   void (*widen_quantized[kNumQuantFormats])(const QuantizedPanel& panel, std::int64_t begin, std::int64_t end,
                                             float* out);
@@ -144,12 +157,14 @@ struct CpuKernels {
   void (*multiply_bf16)(const Bf16Product& product) = nullptr;
 };
 
-// The kernels of this process: "avx2", "avx512", or "avx512bf16" and "amx", which are "avx512" with bf16 products.
+// The kernels of this process: "avx2", "avx512", "avx512vnni", whose products with codes are faster, or "avx512bf16"
+// and "amx", which have bf16 products as well.
 // Chosen once: the fastest that this CPU supports, or those that the environment variable MAGISTER_CPU_KERNELS names
 // (for tests). Throws Error(kConfig) if the CPU does not support them.
 const CpuKernels& cpu_kernels();
 const CpuKernels& cpu_kernels_avx2();
 const CpuKernels* cpu_kernels_avx512();  // nullptr where the CPU cannot run it
+const CpuKernels& cpu_kernels_f32();     // the widest that multiply bf16 weights in f32
 // All kernels that this CPU supports, the narrowest first.
 const std::vector<const CpuKernels*>& cpu_kernels_here();
 // Selects the kernels to use from now on: for tests, and for ranks that must use the same. Weights that were packed

@@ -1,10 +1,10 @@
 // Products with a linear layer's weights: out[M, N] (+)= x[M, K] * weight[N, K]^T. Weights are stored in panels of 48
 // outputs, [K][48], so that every element of a product is one chain of fused multiply-adds over K in this order,
 // whatever M, the tile or the instruction set. So the bits of a row never depend on the rows that are computed with it.
-// 16-bit weights keep their storage and are widened on the way; int8 and int4 codes are unpacked on the way
-// (quantize.h). Activations and sums are f32. Where the CPU has bf16 products that are faster than fp32 ones
-// (cpu_prefers_bf16), bf16 weights are stored in panels of pairs instead, activations are rounded to bf16, and only
-// sums are f32. Few rows and many rows use the same products, so a row's bits do not depend on other rows there either.
+// 16-bit weights and int8 and int4 codes (quantize.h) keep their storage and are widened on the way. Activations and
+// sums are f32; codes times rows of texts are sums of integers (RowKind). Where the CPU has bf16 products that are
+// faster than fp32 ones (cpu_prefers_bf16), bf16 weights are stored in panels of pairs instead, activations are rounded
+// to bf16, and only sums are f32.
 // Shapes: M rows of a tile, K inputs, N outputs, P panels. Speed: 0.95-0.98 of MKL's best sgemm at M = 256.
 #pragma once
 
@@ -57,6 +57,12 @@ struct Linear {
   void copy_row(std::int64_t n, float* out) const;
 };
 
+// A row of a product belongs to a prompt or to a text that is being written. Codes are widened to f32 for rows of
+// prompts, so that these have the bits of a run without quantisation. Rows of texts are rounded to 16 bits and
+// multiplied by the codes as integers (CodeProduct), which reads the weights faster. Other weights give both the same
+// bits.
+enum class RowKind { kPrompt, kText };
+
 // Packs the weight into panels. While it runs it needs memory for N rounded up to 48 times K numbers in addition to the
 // plain weight.
 Linear pack(Linear plain, ThreadPool* pool = nullptr);
@@ -65,7 +71,7 @@ Linear pack(Linear plain, ThreadPool* pool = nullptr);
 // outputs (for few rows: decoding, short units); without one this thread computes all (one of many row tiles). The bits
 // are the same.
 void linear_tile(const float* x, std::int64_t x_stride, std::int64_t rows, const Linear& linear, float* out,
-                 std::int64_t out_stride, bool accumulate, ThreadPool* pool = nullptr);
+                 std::int64_t out_stride, bool accumulate, ThreadPool* pool = nullptr, RowKind kind = RowKind::kPrompt);
 
 // C[m, n] = alpha * A[m, k] * op(B) + beta * C by the BLAS inside libtorch (MKL); all f32, row-major with row strides;
 // transpose_b: B is [n, k]. Our own products are measured against it: `bench sgemm`.

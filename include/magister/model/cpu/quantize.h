@@ -1,5 +1,5 @@
-// Quantised weights: int8 or int4, with one scale per group of inputs of an output. Only weights are quantised;
-// activations and sums stay f32.
+// Quantised weights: int8 or int4, with one scale per group of inputs of an output. Only weights are quantised; the
+// activations of texts that are being written are rounded to 16 bits (CodeProduct), and all others stay f32.
 // Codes that are made while loading are symmetric: weight = q * scale, which is exact in f32, because a scale is a bf16
 // number (8 significant bits and the range of f32; f16 would lose small models' scales below 6e-5). Codes that the file
 // already holds are kept with their scales and zero points or minima (CodeFormat), so that weights are exactly the f32
