@@ -39,7 +39,7 @@ struct CpuWeights {
   std::vector<LayerShape> other_shapes{};
   // By layer: the number of its pages in a cache, and in a pass without one, where layers of a kind share pages.
   std::vector<std::size_t> cache_places{}, pass_places{};
-  std::uint64_t num_bytes = 0;
+  std::uint64_t num_bytes = 0, shared_bytes = 0;  // of all, and of those in the host's copy
 
   RopeTables rope_tables(const PackedBatch& batch) const;
   float embedding_scale() const { return embedding_multiplier(config, embedding.dtype()); }
