@@ -336,6 +336,7 @@ MUTATIONS = [
     Mutation("encoder-names-the-last-layer", "src/model/first_not_finite.cpp", "if (!found_.empty() || at::isfinite", "if (at::isfinite", "test_model_gpu_encoder"),
     Mutation("gpu-names-the-next-layer", "src/model/gpu/gpu_model_attention.cpp", "look(static_cast<std::int64_t>(number) - 1,", "look(static_cast<std::int64_t>(number),", "tests/end_to_end/not_finite_test.py NotFinite.test_the_code_of_gpus"),
     Mutation("ranks-take-the-same-huge-page", "src/model/host_copy.cpp", "host.rank() == 0 && take_huge_page(memory->data()) == EINVAL", "take_huge_page(memory->data()) != 0", "test_model_host_copy HostCopy.*"),
+    Mutation("a-copy-a-rank-planned", "src/runtime/open_model.cpp", "copies_on_host(world, works ? near.size() : 1)", "copies_on_host(world, 1)", "tests/end_to_end/memory_test.py WeightsOnce.test_plan_counts_what_one_two_and_four_ranks_have"),
     Mutation("encoder-planned-as-a-decoder", "src/model/cpu/cpu_weights.cpp", "if (config.encoder) return cpu_encoder_bytes(", "if (false) return cpu_encoder_bytes(", "test_model_gpu_encoder"),
     # The same in the GPU's code, within the tolerance of bf16 and fp8.
     Mutation("gpu-no-rope", GPU, "*row++ = static_cast<std::int32_t>(first + position);", "*row++ = static_cast<std::int32_t>(first);", ON_GPU + "test_bf16"),

@@ -42,6 +42,16 @@ int take_huge_page(std::byte* page) {
   return EAGAIN;
 }
 
+// Returns nullptr on every rank if they cannot share memory, or if the kernel has no huge pages for it.
+std::shared_ptr<SharedMemory> memory_of_host(const Communicator& host, std::size_t num_bytes) {
+  std::shared_ptr<SharedMemory> memory = SharedMemory::make(host, num_bytes);
+  if (memory == nullptr) return nullptr;
+  // One rank asks: where several touch a new page at a time, the kernel refuses some of them. A lack of huge pages is
+  // no reason for a copy of each rank's own, which would lack them, too.
+  const bool is_refused = host.rank() == 0 && take_huge_page(memory->data()) == EINVAL;
+  return host.max(std::uint64_t{is_refused ? 1u : 0u}) == 0 ? memory : nullptr;
+}
+
 }  // namespace
 
 // Zeroed shared memory: all pieces are free.
@@ -52,14 +62,12 @@ struct HostCopy::Header {
 std::shared_ptr<HostCopy> HostCopy::make(const Communicator& host, std::size_t num_bytes) {
   if (host.size() == 1) return nullptr;
   const std::size_t size = whole_units(sizeof(Header), kCopyPage) + whole_units(num_bytes, kCopyPage);
-  std::shared_ptr<SharedMemory> memory = SharedMemory::make(host, size);
+  std::shared_ptr<SharedMemory> memory = memory_of_host(host, size);
   if (memory == nullptr) return nullptr;
-  // One rank asks: where several touch a new page at a time, the kernel refuses some of them. A lack of huge pages is
-  // no reason for a copy of each rank's own, which would lack them, too.
-  const bool is_refused = host.rank() == 0 && take_huge_page(memory->data()) == EINVAL;
-  if (host.max(std::uint64_t{is_refused ? 1u : 0u}) != 0) return nullptr;
-  return std::shared_ptr<HostCopy>(new HostCopy(std::move(memory), size));
+  return std::shared_ptr<HostCopy>(new HostCopy(std::move(memory), size, host.size()));
 }
+
+bool HostCopy::works_on(const Communicator& host) { return memory_of_host(host, kCopyPage) != nullptr; }
 
 HostCopy::Header& HostCopy::header() const { return *std::launder(reinterpret_cast<Header*>(memory_->data())); }
 

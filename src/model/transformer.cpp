@@ -10,6 +10,7 @@
 #include "magister/core/spare_memory.h"
 #include "magister/device/upload.h"
 #include "magister/model/cpu/cpu_kernels.h"
+#include "magister/model/host_copy.h"
 #include "magister/model/parameter_table.h"
 #include "magister/model/partition.h"
 #include "model/cpu/cpu_model.h"
@@ -83,6 +84,13 @@ std::unique_ptr<ModelBackend> cpu_backend(const ModelDescription& description, c
     release_spare_memory();  // what reading left
     return StoredWeights{weights, weights->num_bytes};
   };
+  const auto stored_by_ranks = [&](const std::shared_ptr<const CpuWeights>& weights) {
+    StoredWeights out = stored(weights);
+    if (weights->shared_bytes == 0) return out;
+    out.num_ranks = kept.host_copy->num_ranks();
+    out.num_bytes -= weights->shared_bytes - weights->shared_bytes / static_cast<std::uint64_t>(out.num_ranks);
+    return out;
+  };
   if (description.config.encoder) {
     MAGISTER_ASSERT(dtype == at::kFloat && !quantization.on());
     const auto load = [&] {
@@ -96,7 +104,7 @@ std::unique_ptr<ModelBackend> cpu_backend(const ModelDescription& description, c
   const int tp_rank = group.tp_rank(), tp_size = group.tp_size();
   const auto load = [&] {
     release_spare_memory();
-    return stored(std::make_shared<const CpuWeights>(
+    return stored_by_ranks(std::make_shared<const CpuWeights>(
         load_cpu_weights(description, file, tp_rank, tp_size, dtype, quantization, pool, hook, kept.host_copy)));
   };
   const std::string shard =

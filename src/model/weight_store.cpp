@@ -24,6 +24,15 @@ bool WeightStore::has(const std::string& checkpoint) const {
                      [&](const auto& shard) { return shard.first.first == checkpoint; });
 }
 
+int WeightStore::ranks_a_copy(const std::string& checkpoint) const {
+  const std::lock_guard lock(mutex_);
+  int least = 0;
+  for (const auto& [name, stored] : shards_) {
+    if (name.first == checkpoint) least = least == 0 ? stored.num_ranks : std::min(least, stored.num_ranks);
+  }
+  return std::max(least, 1);
+}
+
 std::uint64_t WeightStore::bytes_on(int device) const {
   const std::lock_guard lock(mutex_);
   std::uint64_t bytes = 0;

@@ -475,4 +475,9 @@ std::uint64_t WeightSource::loaded_bytes() const {
   return loaded_bytes_;
 }
 
+std::uint64_t WeightSource::shared_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return shared_bytes_;
+}
+
 }  // namespace magister

@@ -151,6 +151,22 @@ std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile
   return all_bytes({description.config, partition, dtype, tp_rank, quantization, on_gpu}, &description, &file);
 }
 
+std::uint64_t host_copy_bytes(const ModelConfig& config, at::ScalarType dtype) {
+  if (config.encoder) return 0;
+  std::uint64_t numbers = 0;
+  for (const ModelParameter& row : model_parameters(config)) {
+    const bool is_table = row.name == &TensorNames::embed_tokens || row.name == &TensorNames::lm_head;
+    numbers += row.kind == nullptr && is_table ? num_elements(row.shape) : 0;
+  }
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    for (const LayerParameter& row : layer_parameters(config, layer)) {
+      const bool is_packed = row.product != FusedProduct::kNone && row.product != FusedProduct::kLatentUp;
+      numbers += is_packed ? num_elements(row.shape) : 0;
+    }
+  }
+  return numbers * c10::elementSize(dtype);
+}
+
 std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size, const QuantScheme& quantization,
                           bool on_gpu) {
   std::uint64_t largest = 0;

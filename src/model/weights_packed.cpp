@@ -22,17 +22,25 @@ at::Tensor WeightSource::load_embeddings() {
   const at::Tensor out_vD = empty_panels({static_cast<std::int64_t>(partition_.vocab.size()), D}, dtype_);
   {
     const std::lock_guard lock(mutex_);
-    loaded_bytes_ += out_vD.nbytes();
     used_.insert(name);
   }
   const RowBlock all{name, partition_.vocab};
-  const auto fill = [&] { read_blocks({all}, {0, static_cast<std::uint64_t>(D)}, out_vD, false); };
-  if (of_host.gave_shared()) {
+  fill_panels(of_host.gave_shared(), out_vD.nbytes(),
+              [&] { read_blocks({all}, {0, static_cast<std::uint64_t>(D)}, out_vD, false); });
+  return out_vD;
+}
+
+void WeightSource::fill_panels(bool is_shared, std::uint64_t num_bytes, const std::function<void()>& fill) {
+  {
+    const std::lock_guard lock(mutex_);
+    loaded_bytes_ += num_bytes;
+    shared_bytes_ += is_shared ? num_bytes : 0;
+  }
+  if (is_shared) {
     copy_->fill_once(fill);
   } else {
     fill();
   }
-  return out_vD;
 }
 
 Linear WeightSource::load_packed_embeddings() {
@@ -57,7 +65,6 @@ Linear WeightSource::load_packed(const std::vector<RowBlock>& blocks, std::int64
   const auto row_bytes = K * static_cast<std::int64_t>(options.dtype().itemsize());
   {
     const std::lock_guard lock(mutex_);
-    loaded_bytes_ += static_cast<std::uint64_t>(N * row_bytes);
     for (const RowBlock& block : blocks) used_.insert(block.tensor);
   }
   // A part of a transposed tensor, or of codes that are packed along the outputs, reads all of it: there are few.
@@ -65,7 +72,7 @@ Linear WeightSource::load_packed(const std::vector<RowBlock>& blocks, std::int64
   const std::int64_t even = even_part(N),
                      small = std::max(Linear::kPanel, kPartBytes / std::max<std::int64_t>(row_bytes, 1));
   const std::vector<RowBlock> parts = divided(blocks, is_read_whole ? even : std::min(even, small));
-  const auto fill = [&] {
+  fill_panels(of_host.gave_shared(), static_cast<std::uint64_t>(N * row_bytes), [&] {
     clear_padding(out);
     on_threads(pool_, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
       const RowBlock& block = parts[static_cast<std::size_t>(index)];
@@ -73,12 +80,7 @@ Linear WeightSource::load_packed(const std::vector<RowBlock>& blocks, std::int64
       read_block(block, columns, part_RK);
       pack_rows(part_RK, block.output, out);
     });
-  };
-  if (of_host.gave_shared()) {
-    copy_->fill_once(fill);
-  } else {
-    fill();
-  }
+  });
   return out;
 }
 

@@ -62,18 +62,34 @@ std::vector<int> allowed_cores() {
   return {};
 }
 
+namespace {
+
+constexpr int kMostNodes = 1024;
+
+std::set<int> cores_of_node(const std::string& nodes, int node) {
+  std::istringstream ranges(read_text(fmt::format("{}/node{}/cpulist", nodes, node)));
+  std::set<int> cores;
+  for (std::string range; std::getline(ranges, range, ',');) {
+    char* end = nullptr;
+    const long first = std::strtol(range.c_str(), &end, 10);
+    const long last = *end == '-' ? std::strtol(end + 1, nullptr, 10) : first;
+    if (end == range.c_str() || first < 0 || last > 1 << 20) continue;
+    for (long core = first; core <= last; ++core) cores.insert(static_cast<int>(core));
+  }
+  return cores;
+}
+
+}  // namespace
+
+int num_nodes_with_cores(const std::string& nodes) {
+  int count = 0;
+  for (int node = 0; node < kMostNodes; ++node) count += cores_of_node(nodes, node).empty() ? 0 : 1;
+  return std::max(1, count);
+}
+
 int memory_node_of(const std::vector<int>& cores, const std::string& nodes) {
-  constexpr int kMostNodes = 1024;
   for (int node = 0; node < kMostNodes && !cores.empty(); ++node) {
-    std::istringstream ranges(read_text(fmt::format("{}/node{}/cpulist", nodes, node)));
-    std::set<int> own;
-    for (std::string range; std::getline(ranges, range, ',');) {
-      char* end = nullptr;
-      const long first = std::strtol(range.c_str(), &end, 10);
-      const long last = *end == '-' ? std::strtol(end + 1, nullptr, 10) : first;
-      if (end == range.c_str() || first < 0 || last > 1 << 20) continue;
-      for (long core = first; core <= last; ++core) own.insert(static_cast<int>(core));
-    }
+    const std::set<int> own = cores_of_node(nodes, node);
     const auto has = [&](int core) { return own.count(core) > 0; };
     if (std::any_of(cores.begin(), cores.end(), has)) return std::all_of(cores.begin(), cores.end(), has) ? node : -1;
   }

@@ -13,6 +13,8 @@ std::vector<int> allowed_cores();
 // The NUMA node that has all of these cores; -1: several nodes have them, or it is not known. nodes: the folder of the
 // system's nodes (/sys/devices/system/node). Source: sysfs-devices-node in the kernel's documents of its ABI.
 int memory_node_of(const std::vector<int>& cores, const std::string& nodes);
+// The number of nodes that have cores; 1 if the system does not say.
+int num_nodes_with_cores(const std::string& nodes);
 
 struct CpuQuota {
   int cores = 0;      // whole cores, at least 1; 0: no limit

@@ -17,6 +17,8 @@
 namespace magister {
 namespace {
 
+constexpr const char* kNodes = "/sys/devices/system/node";
+
 // Path and identity of the file: a process with this number may be another program's, or run on another host.
 struct Place {
   pid_t process = 0;
@@ -91,7 +93,9 @@ SharedMemory::~SharedMemory() { ::munmap(data_, num_bytes_); }
 
 Communicator ranks_near_memory(const Communicator& ranks) {
   const Communicator host = ranks.split_by_host();
-  return host.split(1 + memory_node_of(allowed_cores(), "/sys/devices/system/node"), host.rank());
+  return host.split(1 + memory_node_of(allowed_cores(), kNodes), host.rank());
 }
+
+int num_memory_nodes() { return num_nodes_with_cores(kNodes); }
 
 }  // namespace magister

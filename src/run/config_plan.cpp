@@ -190,6 +190,14 @@ std::string sizes_table(const ConfigPlan& plan, const std::vector<int>& sizes, c
   return out;
 }
 
+// Says that the plan, which knows no host, counts weights for each CPU shard. Empty for weights that ranks never share.
+const char* copies_line(const GroupModel& model) {
+  if (model.config.encoder || model.scheme.on()) return "";
+  return "  copies    one for each shard; ranks of one host that hold whole models share most of the weights where "
+         "its\n"
+         "            kernel gives shared memory huge pages, and need less\n";
+}
+
 // The key that gives the memory of a device.
 const char* memory_key() { return planned_hosts().empty() ? "plan.device_memory" : "plan.devices"; }
 
@@ -257,7 +265,8 @@ std::string plan_from_config(const Communicator& world, Task& task, const Layout
   }
   out += experts_line(config);
   out += stored_line(task.model_section(), config, plan.cpus_alone.empty());
-  if (!plan.cpus_alone.empty()) out += fmt::format("  devices   CPUs alone ({})\n", plan.cpus_alone);
+  if (!plan.cpus_alone.empty())
+    out += fmt::format("  devices   CPUs alone ({})\n{}", plan.cpus_alone, copies_line(own));
   for (const auto& [key, words] : plan.lengths) out += fmt::format("  {} {}\n", key, words);
   out += formats_table(config, listed_sizes(plan.models, requested), plan.cpus_alone.empty());
   out += sizes_table(plan, listed_sizes(plan.models, listed), shown, device_bytes);

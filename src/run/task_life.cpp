@@ -263,9 +263,12 @@ ExitCode TaskRunner::compute(ResultsFile& file, const PlanNumbers& numbers, cons
                  ExitCode::kConfig,
                  "output.driver: mpio with ranks that hold several groups (each group writes by itself, and one thread "
                  "of a rank may use MPI-IO); use another driver, or start a rank for every group");
-  const MemoryDemand demand = checked_demand(numbers);
+  MemoryDemand demand = checked_demand(numbers);
   nlohmann::ordered_json log_fields = model_.log_fields();
+  const int expected_copies = model_.shared.copies;
   if (context_.weights != nullptr) keep_weights(*context_.weights, expected, log_fields);
+  // For example because an earlier task left a copy on each rank. Nothing is loaded yet.
+  if (model_.shared.copies > expected_copies) demand = checked_demand(numbers);
   const std::optional<LossPlan> loss =
       plan_quantization_loss(context_, *group_,
                              {task_.name(), task_.model_section().quantization_loss, model_, file, expected,

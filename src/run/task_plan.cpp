@@ -148,6 +148,27 @@ std::string TaskRunner::first_prompt() {
   return out;
 }
 
+std::string TaskRunner::copies_note() const {
+  const bool on_cpus = !model_.gpu && task_.traits().runs_model && !checkpoint_.section().none;
+  if (!on_cpus || model_.shards_on_host < 2) return "";
+  if (context_.experiment.plan.device_memory > 0)
+    return tp_size_ == 1 ? "one for each shard (plan.device_memory is that of a shard alone)" : "";
+  const SharedWeights& shared = model_.shared;
+  if (shared.bytes == 0) return "";  // each shard has other weights, or some that are never shared
+  const bool is_planned = num_ranks_ != context_.world.size();
+  const char* const host = is_planned ? "a host like this one" : "a host";
+  if (!shared.on())
+    return fmt::format(
+        "one for each of the {} shards of {} (its ranks are at different NUMA nodes, cannot see each other's memory, "
+        "or have a kernel without huge pages for shared memory)",
+        shared.shards, host);
+  const std::string words = fmt::format(
+      "{} for the {} shards of {}", shared.copies == 1 ? "one" : fmt::format("{}", shared.copies), shared.shards, host);
+  if (!is_planned) return words;
+  return fmt::format("{}, one at each NUMA node; where ranks cannot share memory, each shard needs {} more", words,
+                     format_bytes(shared.bytes - shared.part()));
+}
+
 PlanReport TaskRunner::plan() {
   PlanReport report;
   report.devices = devices_;
@@ -175,6 +196,8 @@ PlanReport TaskRunner::plan() {
     report.notes.emplace_back("generation_config.json", words);
   if (std::string words = describe_rope_length(checkpoint_.config()); !words.empty())
     report.notes.emplace_back("model.rope_length", std::move(words));
+  if (std::string words = copies_note(); !words.empty())
+    report.notes.emplace_back("copies of weights", std::move(words));
   report.first_prompt = first_prompt();
   const PlanNumbers numbers{.num_samples = report.num_samples,
                             .num_tokens = report.num_tokens,

@@ -84,6 +84,11 @@ TaskRunner::TaskRunner(Task& task, RunContext context, std::optional<int> plan_r
   tp_size_ = group_ ? group_->tp_size() : devices_.front().group_size;
   shares_ = layout_.shares.mixed() ? layout_.shares : GroupShares(tp_size_);
   model_.shards_on_host = group_ ? shards_on_host(context_.world, *group_) : shards_on_host(devices_);
+  // plan.device_memory is the memory of a shard alone.
+  const bool is_alone = plan_ranks && context_.experiment.plan.device_memory > 0;
+  if (task_.traits().runs_model && !checkpoint_.section().none && !is_alone)
+    model_.expect_sharing(context_.world, shares_.mixed() ? 0 : tp_size_, model_.shards_on_host,
+                          num_ranks_ != context_.world.size());
   if (context_.part) model_.shards_on_host = context_.part->shards_on_host;
   model_.kept.store = context_.weights;
   if (!checkpoint_.section().none) {

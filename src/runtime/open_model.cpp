@@ -2,6 +2,7 @@
 #include "magister/runtime/open_model.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -165,6 +166,12 @@ MemoryParts OpenModel::device_memory(int tp_size, const PassShape& pass, std::ui
     demand = {plain_dtype, gpu_has_codes(description, *file, dtype, quantization), fp8_cache, throughput_decoding};
   MemoryParts parts =
       magister::device_memory(description.config, shard_bytes(tp_size), tp_size, pass, cache_pages, demand);
+  if (shared.on() && tp_size == 1) {
+    parts.front().first = "weights of its own";
+    parts.front().second -= shared.bytes;
+    parts.insert(parts.begin() + 1,
+                 {fmt::format("{}/{} of the shared weights", shared.copies, shared.shards), shared.part()});
+  }
   return is_second ? without_shared(std::move(parts)) : parts;
 }
 
@@ -195,13 +202,56 @@ const std::string& OpenModel::keep_weights(WeightStore& store, const Attributes&
   return kept.checkpoint;
 }
 
+std::uint64_t SharedWeights::part() const {
+  const auto all = static_cast<std::uint64_t>(shards);
+  return (bytes * static_cast<std::uint64_t>(copies) + all - 1) / all;
+}
+
+namespace {
+
+bool on_all(const Communicator& world, bool is_so) { return world.min(std::uint64_t{is_so ? 1u : 0u}) != 0; }
+
+bool may_share(const OpenModel& model, int tp_size) {
+  return !model.gpu && tp_size == 1 && !model.quantization.on() && !model.description.config.encoder;
+}
+
+// The copies on the host that has the most of them. ranks_a_copy: the ranks that have this rank's copy together.
+// Collective over world.
+int copies_on_host(const Communicator& world, int ranks_a_copy) {
+  std::map<std::uint64_t, std::uint64_t> ranks;  // by the number that have a copy together
+  for (const std::uint64_t number : world.split_by_host().all_gather(static_cast<std::uint64_t>(ranks_a_copy)))
+    ++ranks[number];
+  std::uint64_t copies = 0;
+  for (const auto& [number, count] : ranks) copies += (count + number - 1) / number;
+  return static_cast<int>(world.max(copies));
+}
+
+}  // namespace
+
+void OpenModel::expect_sharing(const Communicator& world, int tp_size, int shards, bool is_planned) {
+  shared = {};
+  if (shards < 2 || !on_all(world, may_share(*this, tp_size))) return;
+  const Communicator near = ranks_near_memory(world);
+  const bool works = HostCopy::works_on(near);
+  shared = {host_copy_bytes(description.config, dtype), shards, shards};
+  if (!is_planned) {
+    shared.copies = std::min(shards, copies_on_host(world, works ? near.size() : 1));
+  } else if (on_all(world, works)) {
+    shared.copies = std::min(shards, static_cast<int>(world.max(static_cast<std::uint64_t>(num_memory_nodes()))));
+  }
+}
+
 void OpenModel::share_weights(const Communicator& world, int tp_size) {
-  const bool may = !gpu && tp_size == 1 && !quantization.on() && !description.config.encoder && !kept.is_cached();
+  int ranks = kept.is_cached() ? kept.store->ranks_a_copy(kept.checkpoint) : 1;
   kept.host_copy = nullptr;
-  if (world.min(std::uint64_t{may ? 1u : 0u}) == 0) return;
-  // Panels have outputs beyond those of their weight. What finds no room there is loaded by every rank.
-  const std::uint64_t bytes = weight_bytes(description, *file, dtype, 0, 1, quantization);
-  kept.host_copy = HostCopy::make(ranks_near_memory(world), bytes + bytes / 8);
+  if (on_all(world, may_share(*this, tp_size) && !kept.is_cached())) {
+    // Panels have outputs beyond those of their weight. What finds no room there is loaded by every rank.
+    const std::uint64_t bytes = weight_bytes(description, *file, dtype, 0, 1, quantization);
+    const Communicator near = ranks_near_memory(world);
+    kept.host_copy = HostCopy::make(near, bytes + bytes / 8);
+    if (kept.host_copy != nullptr) ranks = near.size();
+  }
+  if (shared.bytes > 0) shared.copies = std::min(shared.shards, copies_on_host(world, ranks));
 }
 
 std::string OpenModel::layers() const {

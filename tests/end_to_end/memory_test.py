@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,21 @@ def kernel_has_huge_shared_pages():
     os.close(file)
     ctypes.memset(place, 0, 1)
     return libc.madvise(ctypes.c_void_p(place), size(page), 25) == 0 or ctypes.get_errno() != errno.EINVAL
+
+
+# Runs the command that follows where the kernel answers as one older than Linux 6.1, which knows no MADV_COLLAPSE (25). Source: seccomp(2).
+REFUSING = """
+import ctypes, os, platform, struct, sys
+madvise = {"x86_64": 28, "aarch64": 233}[platform.machine()]
+load, jump_if_equal, give = 0x20, 0x15, 0x06
+steps = [(load, 0, 0, 0), (jump_if_equal, 0, 3, madvise), (load, 0, 0, 32), (jump_if_equal, 0, 1, 25), (give, 0, 0, 0x50000 | 22), (give, 0, 0, 0x7fff0000)]
+text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(text)))
+libc = ctypes.CDLL(None)
+no_new_privileges, seccomp, a_filter = 38, 22, 2
+assert libc.prctl(no_new_privileges, 1, 0, 0, 0) == 0 and libc.prctl(seccomp, a_filter, program) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 
 
 def proportional_bytes(pid):
@@ -123,14 +139,29 @@ class WeightsOnce(unittest.TestCase):
         found = json.loads(done.stdout.splitlines()[-1])
         return found["weight_bytes"], found["peak_bytes"]
 
-    def together(self, world):
-        """Bytes of two ranks that have computed, where both hold what they share (Pss)."""
-        process = world.start("x", 2, MAGISTER_FAIL_POINT="teacher.unit.computed:stop")
-        wait_until(lambda: len(stopped_ranks(process)) == 2 or process.poll() is not None)
+    def together(self, world, ranks=2):
+        """Bytes of ranks that have computed, where all hold what they share (Pss)."""
+        world.forget("x")
+        process = world.start("x", ranks, MAGISTER_FAIL_POINT="teacher.unit.computed:stop")
+        wait_until(lambda: len(stopped_ranks(process)) == ranks or process.poll() is not None)
         of_ranks = [proportional_bytes(pid) for pid in stopped_ranks(process)]
         let_go(process)
-        self.assertEqual((len(of_ranks), process.returncode), (2, 0))
+        self.assertEqual((len(of_ranks), process.returncode), (ranks, 0))
         return sum(of_ranks)
+
+    def command(self, kind, world, ranks, *arguments, refusing=False, **environment):
+        """plan or run -> CompletedProcess."""
+        launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks > 0 else []
+        words = [*([sys.executable, "-c", REFUSING] if refusing else []), *launcher, PROGRAM, kind, str(world.experiment("y")), *arguments]
+        world.forget("y")
+        return subprocess.run(words, env={**world.environment, **environment}, capture_output=True, text=True, check=False)
+
+    def planned(self, world, ranks, *arguments, **options):
+        """-> the words of plan, and the bytes that all ranks need."""
+        done = self.command("plan", world, ranks, *arguments, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        number, unit = re.search(r"memory per device +([\d.]+) (\w+)", done.stdout).groups()
+        return done.stdout, max(ranks, 1) * float(number) * {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
 
     def test_a_rank_packs_weights_without_a_second_copy(self):
         self.assertLess(self.more_peak / self.more_weights, 1.2)  # 1.14
@@ -139,6 +170,47 @@ class WeightsOnce(unittest.TestCase):
         if not kernel_has_huge_shared_pages():
             self.skipTest("this kernel gives shared memory no huge pages, so every rank has a copy")
         self.assertLess((self.together(self.large) - self.together(self.small)) / self.more_weights, 1.6)  # 1.39, and 2.68 with a copy each
+
+    def test_plan_counts_what_one_two_and_four_ranks_have(self):
+        """Beyond the same of a tiny model, over the weights' bytes. With a copy each, two ranks would have 1 more and four 3 more."""
+        shares = kernel_has_huge_shared_pages()
+        for ranks in (1, 2, 4):
+            words, large = self.planned(self.large, ranks)
+            planned = (large - self.planned(self.small, ranks)[1]) / self.more_weights
+            real = (self.together(self.large, ranks) - self.together(self.small, ranks)) / self.more_weights
+            with self.subTest(ranks=ranks, planned=planned, real=real):
+                self.assertLess(abs(real - planned), 0.25)  # 1.04 and 1.02, 1.08 and 1.07, 1.15 and 1.11
+                self.assertEqual(f"one for the {ranks} shards of a host" in words, shares and ranks > 1, words)
+                self.assertEqual(f"1/{ranks} of the shared weights" in words, shares and ranks > 1, words)
+
+    def test_plan_and_run_let_a_job_begin_that_has_room_for_one_copy(self):
+        """Where the kernel refuses to share, both say so before anything is loaded."""
+        room = {"SLURM_MEM_PER_NODE": str(int(1.5 * self.more_weights) >> 20)}
+        for ranks in (2, 4):
+            for kind in ("plan", "run"):
+                with self.subTest(kind=kind, ranks=ranks):
+                    done = self.command(kind, self.large, ranks, **room)
+                    self.assertEqual(done.returncode, 0 if kernel_has_huge_shared_pages() else 78, done.stderr)
+                    refused = self.command(kind, self.large, ranks, refusing=True, **room)
+                    self.assertEqual(refused.returncode, 78, refused.stderr)
+                    self.assertRegex(refused.stderr, f"its {ranks} shards need .*: weights [0-9.]+ MiB, activations .*would kill the job")
+        words, _ = self.planned(self.large, 2, refusing=True)
+        self.assertIn("copies of weights  one for each of the 2 shards of a host (its ranks are", words)
+        self.assertNotIn("shared weights", words)
+
+    def test_plan_says_what_it_assumes_of_other_hosts(self):
+        refused, _ = self.planned(self.large, 0, "--ranks", "4", refusing=True)
+        self.assertIn("copies of weights  one for each of the 4 shards of a host like this one (", refused)
+        if kernel_has_huge_shared_pages():
+            words, _ = self.planned(self.large, 0, "--ranks", "4")
+            self.assertRegex(words, r"copies of weights +\w+ for the 4 shards of a host like this one, one at each NUMA node; where ranks cannot share memory, "
+                                    r"each shard needs [\d.]+ MiB more")
+        alone, _ = self.planned(self.large, 2, "plan.device_memory=1GiB")
+        self.assertIn("copies of weights  one for each shard (plan.device_memory is that of a shard alone)", alone)
+        self.assertNotIn("shared weights", alone)
+        self.assertNotIn("copies", self.planned(self.large, 2, "layout.gpus_per_group=2")[0], "the shards of a model differ")
+        config_only = self.command("plan", self.large, 0, "--config-only")
+        self.assertIn("  copies    one for each shard; ranks of one host that hold whole models share most of the weights where its\n", config_only.stdout)
 
 
 if __name__ == "__main__":

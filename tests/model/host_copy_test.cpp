@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "magister/core/error.h"
@@ -22,6 +23,7 @@ TEST(HostCopy, EveryPieceIsFilledOnceAndSeenByAll) {
   if (!ranks_share_huge_pages(world)) GTEST_SKIP() << kNothingToShare;
   const std::shared_ptr<HostCopy> copy = HostCopy::make(world, 12 * kMega);
   ASSERT_NE(copy, nullptr);
+  EXPECT_EQ(copy->num_ranks(), world.size());
   ASSERT_TRUE(copy->begin());
   EXPECT_FALSE(copy->begin()) << "a second load of this process has memory of its own";
   std::vector<std::byte*> pieces;
@@ -53,6 +55,22 @@ TEST(HostCopy, RanksThatBeginTogetherDoNotRefuseEachOther) {
   int made = 0;
   for (int i = 0; i < kCopies; ++i) made += HostCopy::make(world, kMega) != nullptr ? 1 : 0;
   EXPECT_EQ(made, kCopies);
+}
+
+TEST(HostCopy, IsExpectedWhereItIsMade) {
+  const Communicator world = Communicator::world();
+  EXPECT_EQ(HostCopy::make(world, kMega) != nullptr, ranks_share_huge_pages(world));
+  if (world.size() > 1) EXPECT_EQ(HostCopy::works_on(world), ranks_share_huge_pages(world));
+}
+
+TEST(HostCopy, IsNotExpectedWhereTheKernelRefuses) {
+  const Communicator world = Communicator::world();
+  std::thread([&] {
+    const bool refuses = world.rank() > 0 || refuse_huge_pages();
+    if (world.min(std::uint64_t{refuses ? 1u : 0u}) == 0) return;
+    EXPECT_FALSE(HostCopy::works_on(world));
+    EXPECT_EQ(HostCopy::make(world, kMega), nullptr);
+  }).join();
 }
 
 TEST(HostCopy, WhoCannotFillReportsAndAllFail) {

@@ -92,5 +92,17 @@ TEST(WeightStore, WhatIsNotKeptIsTheCallersAlone) {
   EXPECT_EQ(store.host_bytes(), 0u);
 }
 
+TEST(WeightStore, KnowsHowManyRanksHaveACopy) {
+  WeightStore store;
+  store.keep_only({"teacher", "judge"});
+  EXPECT_EQ(store.ranks_a_copy("teacher"), 1);
+  store.get("teacher", "a", [] { return StoredWeights{std::make_shared<const int>(7), 4, -1, 4}; });
+  store.get("judge", "a", [] { return StoredWeights{std::make_shared<const int>(7), 4}; });
+  EXPECT_EQ(store.ranks_a_copy("teacher"), 4);
+  EXPECT_EQ(store.ranks_a_copy("judge"), 1);
+  store.get("teacher", "b", [] { return StoredWeights{std::make_shared<const int>(7), 4, -1, 2}; });
+  EXPECT_EQ(store.ranks_a_copy("teacher"), 2) << "the fewest";
+}
+
 }  // namespace weight_store_test
 }  // namespace magister

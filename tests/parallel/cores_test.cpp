@@ -68,11 +68,14 @@ TEST_F(Cgroup, LessThanOneCoreIsOneAndNonsenseIsNoLimit) {
 
 TEST_F(Cgroup, CoresAreAtTheMemoryOfOneNodeOrOfSeveral) {
   const auto node = [&](const std::vector<int>& cores) { return memory_node_of(cores, root_.string()); };
+  const auto num_nodes = [&] { return num_nodes_with_cores(root_.string()); };
   EXPECT_EQ(node({0, 1}), -1) << "a system without nodes";
+  EXPECT_EQ(num_nodes(), 1);
   write("node0/cpulist", "0-3,8-11\n");
   write("node1/cpulist", "4-7,12-15\n");
   write("node2/cpulist", "\n");
   write("node3/cpulist", "16\n");
+  EXPECT_EQ(num_nodes(), 3) << "one has memory alone";
   EXPECT_EQ(node({0, 3, 8}), 0);
   EXPECT_EQ(node({5, 15}), 1);
   EXPECT_EQ(node({16}), 3);

@@ -19,6 +19,11 @@ class HostCopy {
   // num_bytes: of all pieces, the same on every rank. Returns nullptr on every rank if they cannot share memory, or if
   // the kernel has no huge pages for it, without which decoding would be slower. Collective over host.
   static std::shared_ptr<HostCopy> make(const Communicator& host, std::size_t num_bytes);
+  // True if these ranks could have a copy now, judged by a small piece of such memory; of one rank, if the kernel would
+  // let several. The same on every rank. Collective over host.
+  static bool works_on(const Communicator& host);
+  // The number of ranks that have this copy together.
+  int num_ranks() const { return num_ranks_; }
 
   // Begins a load: the next pieces are the first ones. Returns false if a load of this process already has it; the
   // caller then loads into its own memory.
@@ -35,13 +40,14 @@ class HostCopy {
 
  private:
   struct Header;
-  HostCopy(std::shared_ptr<SharedMemory> memory, std::size_t num_bytes)
-      : memory_(std::move(memory)), size_(num_bytes) {}
+  HostCopy(std::shared_ptr<SharedMemory> memory, std::size_t num_bytes, int num_ranks)
+      : memory_(std::move(memory)), size_(num_bytes), num_ranks_(num_ranks) {}
   Header& header() const;
   void take_huge_pages() const;
 
   std::shared_ptr<SharedMemory> memory_;
   std::size_t size_;
+  int num_ranks_;
   std::size_t used_ = 0, piece_begin_ = 0;
   std::size_t num_pieces_ = 0;
   bool is_taken_ = false;

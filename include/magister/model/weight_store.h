@@ -18,8 +18,9 @@ namespace magister {
 // gpu::GpuEncoderWeights.
 struct StoredWeights {
   std::shared_ptr<const void> weights;
-  std::uint64_t num_bytes = 0;
-  int device = -1;  // CUDA runtime index of a GPU; -1: host memory
+  std::uint64_t num_bytes = 0;  // of what ranks have together, this rank's part
+  int device = -1;              // CUDA runtime index of a GPU; -1: host memory
+  int num_ranks = 1;            // ranks of a host that have these weights together
 };
 
 class HostCopy;
@@ -31,6 +32,8 @@ class WeightStore {
   void keep_only(std::vector<std::string> checkpoints);
   // True if the store holds a shard of this checkpoint.
   bool has(const std::string& checkpoint) const;
+  // The least number of ranks that have a shard of this checkpoint together; 1 if the store holds none.
+  int ranks_a_copy(const std::string& checkpoint) const;
   // Bytes that keep_only({}) would free on the host, or on this GPU, if no model uses them.
   std::uint64_t host_bytes() const { return bytes_on(-1); }
   std::uint64_t gpu_bytes(int device) const { return bytes_on(device); }

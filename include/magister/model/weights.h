@@ -152,6 +152,8 @@ class WeightSource {
   void verify_all_used() const;
   // Bytes of the tensors returned so far; tied embeddings count once.
   std::uint64_t loaded_bytes() const;
+  // Those of them that are in the copy of the host.
+  std::uint64_t shared_bytes() const;
 
  private:
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype);
@@ -163,6 +165,8 @@ class WeightSource {
   Linear load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns, std::uint64_t width);
   // The same in panels.
   Linear load_packed(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns);
+  // Counts the bytes of panels and calls `fill`; of panels that are in the host's copy on one of its ranks only.
+  void fill_panels(bool is_shared, std::uint64_t num_bytes, const std::function<void()>& fill);
   void read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out);
   // is_sent: out_NK is on send_to()'s device.
   void read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK, bool is_sent);
@@ -216,9 +220,10 @@ class WeightSource {
   bool packs_ = false;
   std::shared_ptr<HostCopy> copy_;
   LoadHook before_product_;
-  mutable std::mutex mutex_;  // guards the two below
+  mutable std::mutex mutex_;  // guards the three below
   std::set<std::string> used_;
   std::uint64_t loaded_bytes_ = 0;
+  std::uint64_t shared_bytes_ = 0;
 };
 
 // Bytes of one shard's weights in memory, exactly what WeightSource returns. Local; of the file only the order of
@@ -228,6 +233,9 @@ std::uint64_t weight_bytes(const ModelConfig& config, at::ScalarType dtype, int 
                            const QuantScheme& quantization = {}, bool on_gpu = false);
 std::uint64_t weight_bytes(const ModelDescription& description, const TensorFile& file, at::ScalarType dtype,
                            int tp_rank, int tp_size, const QuantScheme& quantization, bool on_gpu = false);
+// Bytes of those weights that the ranks of a host have in one copy (HostCopy), of a whole model without codes: all
+// products that load_product() returns, the embeddings and the head. 0 for an encoder.
+std::uint64_t host_copy_bytes(const ModelConfig& config, at::ScalarType dtype);
 // Bytes of the largest shard.
 std::uint64_t model_bytes(const ModelConfig& config, at::ScalarType dtype, int tp_size,
                           const QuantScheme& quantization = {}, bool on_gpu = false);

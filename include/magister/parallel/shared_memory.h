@@ -32,5 +32,7 @@ class SharedMemory {
 // Those of the ranks that read each other's memory as fast as their own: on one host, with all cores at one NUMA node
 // or each at several. Collective over ranks.
 Communicator ranks_near_memory(const Communicator& ranks);
+// The NUMA nodes of this host that have cores; 1 if the system does not say. Local.
+int num_memory_nodes();
 
 }  // namespace magister

@@ -74,6 +74,8 @@ class TaskRunner final : public Step {
   bool plan_from_file(PlanReport& report);
   // Returns PlanReport::first_prompt. Local.
   std::string first_prompt();
+  // Says how many copies of the weights the CPU shards of a host have, and what `plan` assumes of it; "" for one shard.
+  std::string copies_note() const;
   void check_cpu_memory(const PlanReport& report) const;
 
   Task& task_;

@@ -31,6 +31,17 @@ class ProcessGroup;
 class ThreadPool;
 class Transformer;
 
+// Weights that the ranks of a host have in one copy, or in one for each of its NUMA nodes.
+struct SharedWeights {
+  std::uint64_t bytes = 0;     // of one copy; 0: these weights cannot be shared
+  int shards = 1, copies = 1;  // on the host with the most of each
+
+  // True if the host has fewer copies than shards.
+  bool on() const { return bytes > 0 && copies < shards; }
+  // A shard's part of the copies, rounded up.
+  std::uint64_t part() const;
+};
+
 struct OpenModel {
   const TensorFile* file = nullptr;  // owned by the checkpoint, which outlives this
   ModelDescription description;
@@ -39,6 +50,7 @@ struct OpenModel {
   QuantScheme quantization;
   QuantizedProducts products;        // only with quantisation
   int shards_on_host = 1;            // shards that share a host's memory, including this one
+  SharedWeights shared{};            // see expect_sharing()
   std::uint64_t reserved_bytes = 0;  // on a GPU: bytes for other models, which the cache must leave free
   bool is_second = false;            // another model of its group counts the memory that both share
   KeptWeights kept;                  // weights kept for load(); without a name it keeps none
@@ -65,7 +77,7 @@ struct OpenModel {
   std::string layers() const;
   // Bytes of a shard's weights; the function keeps a reference to this.
   std::function<std::uint64_t(int tp_rank)> shard_bytes(int tp_size) const;
-  // Memory of each device of a group, by part.
+  // Memory of each device of a group, by part. Of weights that ranks share it has a shard's part.
   MemoryParts device_memory(int tp_size, const PassShape& pass, std::uint64_t cache_pages) const;
   // Bytes of a page of keys and values on a shard, and the limit of the whole cache: an eighth of the host's memory,
   // divided by the shards on it, or on a GPU the memory that weights and passes leave free.
@@ -74,9 +86,13 @@ struct OpenModel {
   // From now on load() looks for its weights in the store and leaves them there, under the name that this returns.
   // identity: that of the task, with the model's hash as `prefix`model_sha256.
   const std::string& keep_weights(WeightStore& store, const Attributes& identity, const std::string& prefix);
+  // Sets `shared` to what share_weights() will reach, as far as a small piece of shared memory shows. shards: on the
+  // host that has the most of them. is_planned: they are of other ranks than those of world; a host then has a copy for
+  // each of its NUMA nodes, if ranks here can share memory. Collective over world.
+  void expect_sharing(const Communicator& world, int tp_size, int shards, bool is_planned);
   // From now on load() fills one copy of the weights together with the ranks of the host that are at the same NUMA
   // node, if all ranks load this model in whole shards without codes on CPUs and can share memory; else every rank
-  // fills a copy. After keep_weights(). Collective over world.
+  // fills a copy. `shared` then has the copies that there really are. After keep_weights(). Collective over world.
   void share_weights(const Communicator& world, int tp_size);
   // Fields of the event "start": device, dtype, quantization, cpu_kernels of rank 0, products_kept, products_made.
   nlohmann::ordered_json log_fields() const;

@@ -218,6 +218,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
   source.verify_all_used();
   if (shared != nullptr) shared->wait(hook);
   layers.num_bytes = source.loaded_bytes();
+  layers.shared_bytes = source.shared_bytes();
   return layers;
 }
 

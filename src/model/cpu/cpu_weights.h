@@ -41,6 +41,7 @@ struct CpuWeights {
   std::vector<std::size_t> cache_places{}, pass_places{};
   std::uint64_t num_bytes = 0;
   bool has_codes = false;  // some weights are quantised
+  std::uint64_t num_bytes = 0, shared_bytes = 0;  // of all, and of those in the host's copy
 
   RopeTables rope_tables(const PackedBatch& batch) const;
   float embedding_scale() const { return embedding_multiplier(config, embedding.dtype()); }
