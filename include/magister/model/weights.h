@@ -163,6 +163,9 @@ class WeightSource {
   Linear load_product(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns, std::uint64_t width);
   // The same in panels.
   Linear load_packed(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns);
+  // A tensor of `dtype` for rows on their way into panels, which is used again once it is given back.
+  at::Tensor take_part(at::IntArrayRef shape);
+  void give_part_back(const at::Tensor& part_RK);
   void read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out);
   // is_sent: out_NK is on send_to()'s device.
   void read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK, bool is_sent);
@@ -216,7 +219,8 @@ class WeightSource {
   bool packs_ = false;
   std::shared_ptr<HostCopy> copy_;
   LoadHook before_product_;
-  mutable std::mutex mutex_;  // guards the two below
+  mutable std::mutex mutex_;  // guards the three below
+  std::vector<at::Tensor> spare_parts_;
   std::set<std::string> used_;
   std::uint64_t loaded_bytes_ = 0;
 };

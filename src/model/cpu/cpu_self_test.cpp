@@ -29,6 +29,19 @@ std::vector<at::Tensor> chosen_masks(const PackedBatch& batch, const LayerShape&
   return masks;
 }
 
+// In f64, a few columns at a time: their weights in f64 would else be the largest tensor of the program's start.
+at::Tensor plain_head(const at::Tensor& hidden_TD, const Linear& head) {
+  constexpr std::int64_t kColumns = 4 * Linear::kPanel;
+  const at::Tensor wide_TD = hidden_TD.to(at::kDouble);
+  at::Tensor out_Tc = at::empty({hidden_TD.size(0), head.out_features()}, at::kFloat);
+  for (std::int64_t first = 0; first < out_Tc.size(1); first += kColumns) {
+    const std::int64_t last = std::min(first + kColumns, out_Tc.size(1));
+    const at::Tensor weight_cD = head.outputs(first, last).plain_weight().to(at::kDouble);
+    out_Tc.slice(1, first, last).copy_(at::mm(wide_TD, weight_cD.t()));
+  }
+  return head.bias_N.defined() ? out_Tc.add_(head.bias_N) : out_Tc;
+}
+
 }  // namespace
 
 void CpuModel::self_test() {
@@ -96,8 +109,7 @@ void CpuModel::self_test() {
   const Linear head = weights_.lm_head.projection.outputs(0, columns);
   at::Tensor logits_Tc = at::empty({T, columns}, at::kFloat);
   linear_tile(hidden_TD.const_data_ptr<float>(), D, T, head, logits_Tc.data_ptr<float>(), columns, false);
-  at::Tensor plain_Tc = at::mm(hidden_TD.to(at::kDouble), head.plain_weight().to(at::kDouble).t()).to(at::kFloat);
-  if (head.bias_N.defined()) plain_Tc = plain_Tc + head.bias_N;
+  const at::Tensor plain_Tc = plain_head(hidden_TD, head);
   compare("head product", logits_Tc, plain_Tc, tolerance_of(head));
   release_spare_memory();
   for (std::int64_t t : {std::int64_t{0}, T - 1}) {
