@@ -14,7 +14,8 @@
 namespace {
 
 int run(int argc, char** argv) {
-  static magister::StopSign stop;  // signal handlers use it until the process ends
+  magister::release_unwritten_data();  // MPI starts a thread
+  static magister::StopSign stop;      // signal handlers use it until the process ends
   magister::MpiSession session(&argc, &argv);
   magister::install_signal_handlers(stop);
   magister::release_spare_memory();  // libraries are loaded, and most of what that touched is not needed again

@@ -13,7 +13,6 @@
 #include "model/cpu/kept_codes.h"
 
 namespace magister {
-
 at::Tensor WeightSource::load_embeddings() {
   const std::string& name = description_.names.embed_tokens;
   const std::int64_t D = description_.config.hidden_size;
@@ -55,14 +54,38 @@ Linear WeightSource::load_packed_lm_head() {
   return load_packed({{description_.names.lm_head, rows}}, static_cast<std::int64_t>(rows.size()), {0, D});
 }
 
+// A fresh buffer for every part would lie a little above the one before, since the allocator puts small tensors into
+// the holes and an aligned block no longer fits: of a small model's heap a sixth was such holes.
+at::Tensor WeightSource::take_part(at::IntArrayRef shape) {
+  const std::int64_t numbers = c10::multiply_integers(shape);
+  at::Tensor part_X;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!spare_parts_.empty()) {
+      part_X = std::move(spare_parts_.back());
+      spare_parts_.pop_back();
+    }
+  }
+  if (!part_X.defined() || part_X.numel() < numbers) {
+    part_X.reset();  // before the larger one is there
+    part_X = at::empty({numbers}, at::TensorOptions().dtype(dtype_));
+  }
+  return part_X.narrow(0, 0, numbers).view(shape);
+}
+
+void WeightSource::give_part_back(const at::Tensor& part_RK) {
+  const auto numbers = static_cast<std::int64_t>(part_RK.storage().nbytes() / part_RK.element_size());
+  const std::lock_guard lock(mutex_);
+  spare_parts_.push_back(part_RK.as_strided({numbers}, {1}));
+}
+
 Linear WeightSource::load_packed(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns) {
   constexpr std::int64_t kPartBytes = 256 << 10;  // stays in the cache between reading and packing
   MAGISTER_ASSERT(packs_);
   const auto K = static_cast<std::int64_t>(columns.size());
-  const auto options = at::TensorOptions().dtype(dtype_);
   const PanelBlocks of_host(copy_);
   Linear out = empty_packed(N, K, dtype_);
-  const auto row_bytes = K * static_cast<std::int64_t>(options.dtype().itemsize());
+  const auto row_bytes = K * static_cast<std::int64_t>(c10::elementSize(dtype_));
   {
     const std::lock_guard lock(mutex_);
     for (const RowBlock& block : blocks) used_.insert(block.tensor);
@@ -76,9 +99,10 @@ Linear WeightSource::load_packed(const std::vector<RowBlock>& blocks, std::int64
     clear_padding(out);
     on_threads(pool_, static_cast<std::int64_t>(parts.size()), [&](std::int64_t index) {
       const RowBlock& block = parts[static_cast<std::size_t>(index)];
-      const at::Tensor part_RK = at::empty({block.outputs(), K}, options);
+      const at::Tensor part_RK = take_part({block.outputs(), K});
       read_block(block, columns, part_RK);
       pack_rows(part_RK, block.output, out);
+      if (!is_read_whole) give_part_back(part_RK);
     });
   });
   return out;

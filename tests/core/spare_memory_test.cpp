@@ -10,8 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace magister {
@@ -84,6 +86,42 @@ TEST(SpareMemory, AWrittenPageOfALibraryStays) {
   *byte = original;
   ::mprotect(page, kPage, kNoWrite);
   EXPECT_EQ(after, original ^ std::byte{255});
+}
+
+// Data of the program, which is in its file; nothing but these tests uses it.
+alignas(kPage) unsigned char data[2 * kMega] = {1};
+
+std::uint64_t touch_data() { return touch({reinterpret_cast<const volatile std::byte*>(data), sizeof data}); }
+
+TEST(SpareMemory, DataThatNothingHasWrittenLeavesAndComesBack) {
+  const std::uint64_t sum = touch_data(), before = status("RssFile");
+  release_unwritten_data();
+  EXPECT_LT(status("RssFile") + sizeof data / 2, before);
+  EXPECT_EQ(touch_data(), sum);
+}
+
+TEST(SpareMemory, WrittenDataStays) {
+  volatile unsigned char* const written = data + sizeof data / 2;
+  for (std::size_t page : {std::size_t{0}, std::size_t{3}, std::size_t{4}}) written[page * kPage + 7] = 77;
+  const std::uint64_t sum = touch_data();
+  release_unwritten_data();
+  for (std::size_t page : {std::size_t{0}, std::size_t{3}, std::size_t{4}}) {
+    EXPECT_EQ(written[page * kPage + 7], 77);
+    written[page * kPage + 7] = 0;
+  }
+  EXPECT_EQ(touch_data(), sum);
+}
+
+// It could write a page between the look at it and its end.
+TEST(SpareMemory, NoDataLeavesWhileAnotherThreadRuns) {
+  std::promise<void> end;
+  std::thread other([&] { end.get_future().wait(); });
+  touch_data();
+  const std::uint64_t before = status("RssFile");
+  release_unwritten_data();
+  EXPECT_GE(status("RssFile"), before);
+  end.set_value();
+  other.join();
 }
 
 TEST(SpareMemory, PagesOfAFileThatWasReadLeave) {

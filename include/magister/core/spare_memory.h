@@ -13,6 +13,10 @@ namespace magister {
 // thread may load or unload a library meanwhile. Does nothing where the system does not say which pages were written.
 void release_spare_memory() noexcept;
 
+// The same for data of the program and its libraries that nothing has written: of libtorch 5 MiB. Does nothing in a
+// process with several threads, since another thread could write a page just before it leaves; signals wait meanwhile.
+void release_unwritten_data() noexcept;
+
 // The same for the pages of files that this process maps for reading alone. Their mappings must last meanwhile.
 void release_pages_of(const std::vector<std::string>& paths);
 

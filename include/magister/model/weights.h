@@ -167,6 +167,9 @@ class WeightSource {
   Linear load_packed(const std::vector<RowBlock>& blocks, std::int64_t N, IndexRange columns);
   // Counts the bytes of panels and calls `fill`; of panels that are in the host's copy on one of its ranks only.
   void fill_panels(bool is_shared, std::uint64_t num_bytes, const std::function<void()>& fill);
+  // A tensor of `dtype` for rows on their way into panels, which is used again once it is given back.
+  at::Tensor take_part(at::IntArrayRef shape);
+  void give_part_back(const at::Tensor& part_RK);
   void read(const std::string& name, IndexRange rows, IndexRange columns, at::Tensor out);
   // is_sent: out_NK is on send_to()'s device.
   void read_blocks(const std::vector<RowBlock>& blocks, IndexRange columns, const at::Tensor& out_NK, bool is_sent);
@@ -221,6 +224,7 @@ class WeightSource {
   std::shared_ptr<HostCopy> copy_;
   LoadHook before_product_;
   mutable std::mutex mutex_;  // guards the three below
+  std::vector<at::Tensor> spare_parts_;
   std::set<std::string> used_;
   std::uint64_t loaded_bytes_ = 0;
   std::uint64_t shared_bytes_ = 0;

@@ -2,6 +2,7 @@
 // The start-up self-test and the unit tests compare with it, and autograd can follow it.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 #include <utility>
@@ -53,10 +54,20 @@ at::Tensor query_scales(const LayerShape& shape, const at::Tensor& positions_T) 
 
 }  // namespace
 
+// A block of panels at a time: the plain weight of a whole MLP would be the largest tensor of the program's start. The
+// blocks' outputs have one tensor, since small tensors between large ones leave holes in the allocator.
 at::Tensor plain_product(const at::Tensor& x_TK, const Linear& linear) {
-  const at::Tensor weight_NK = linear.plain_weight();
-  at::Tensor out = at::mm(x_TK.to(weight_NK.scalar_type()), weight_NK.t()).to(at::kFloat);
-  return linear.bias_N.defined() ? out + linear.bias_N : out;
+  constexpr std::int64_t kBlockNumbers = 256 << 10;
+  const std::int64_t N = linear.out_features(),
+                     panels = std::max<std::int64_t>(1, kBlockNumbers / linear.in_features() / Linear::kPanel),
+                     rows = linear.is_packed() ? panels * Linear::kPanel : N;
+  at::Tensor out_TN = at::empty({x_TK.size(0), N}, x_TK.options().dtype(at::kFloat));
+  for (std::int64_t first = 0; first < N; first += rows) {
+    const std::int64_t last = std::min(first + rows, N);
+    const at::Tensor weight_RK = linear.outputs(first, last).plain_weight();
+    out_TN.slice(1, first, last).copy_(at::mm(x_TK.to(weight_RK.scalar_type()), weight_RK.t()));
+  }
+  return linear.bias_N.defined() ? out_TN + linear.bias_N : out_TN;
 }
 
 at::Tensor plain_input(const BlockNorms& norms, const at::Tensor& hidden_TD, double eps) {

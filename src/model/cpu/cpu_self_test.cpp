@@ -33,13 +33,26 @@ void compare(const char* path, const at::Tensor& fast, const at::Tensor& plain, 
   compare_paths(path, fast, plain, limit, cpu_kernels().name);
 }
 
+// In f64, a few columns at a time: their weights in f64 would else be the largest tensor of the program's start.
+at::Tensor plain_product_in_f64(const at::Tensor& hidden_TD, const Linear& head) {
+  constexpr std::int64_t kColumns = 4 * Linear::kPanel;
+  const at::Tensor wide_TD = hidden_TD.to(at::kDouble);
+  at::Tensor out_Tc = at::empty({hidden_TD.size(0), head.out_features()}, at::kFloat);
+  for (std::int64_t first = 0; first < out_Tc.size(1); first += kColumns) {
+    const std::int64_t last = std::min(first + kColumns, out_Tc.size(1));
+    const at::Tensor weight_cD = head.outputs(first, last).plain_weight().to(at::kDouble);
+    out_Tc.slice(1, first, last).copy_(at::mm(wide_TD, weight_cD.t()));
+  }
+  return head.bias_N.defined() ? out_Tc.add_(head.bias_N) : out_Tc;
+}
+
 // Codes times rows of a text that is being written. Their activations have 16 bits.
 void test_codes(const Linear& weight, const at::Tensor& hidden_TD) {
   constexpr double kLimit = 1e-3;
   const std::int64_t D = hidden_TD.size(1), columns = std::min<std::int64_t>(weight.out_features(), 480);
   Linear some = weight.outputs(0, columns);
   some.bias_N = at::Tensor();
-  const at::Tensor plain_Tc = at::mm(hidden_TD.to(at::kDouble), some.plain_weight().to(at::kDouble).t()).to(at::kFloat);
+  const at::Tensor plain_Tc = plain_product_in_f64(hidden_TD, some);
   at::Tensor product_Tc = at::empty_like(plain_Tc);
   for (const std::int64_t rows : {std::int64_t{1}, hidden_TD.size(0)}) {
     linear_tile(hidden_TD.const_data_ptr<float>(), D, rows, some, product_Tc.data_ptr<float>(), columns, false, nullptr,
@@ -113,8 +126,7 @@ void CpuModel::self_test() {
   const Linear head = weights_.lm_head.projection.outputs(0, columns);
   at::Tensor logits_Tc = at::empty({T, columns}, at::kFloat);
   linear_tile(hidden_TD.const_data_ptr<float>(), D, T, head, logits_Tc.data_ptr<float>(), columns, false);
-  at::Tensor plain_Tc = at::mm(hidden_TD.to(at::kDouble), head.plain_weight().to(at::kDouble).t()).to(at::kFloat);
-  if (head.bias_N.defined()) plain_Tc = plain_Tc + head.bias_N;
+  const at::Tensor plain_Tc = plain_product_in_f64(hidden_TD, head);
   compare("head product", logits_Tc, plain_Tc, tolerance_of(head));
   release_spare_memory();
   for (std::int64_t t : {std::int64_t{0}, T - 1}) {
