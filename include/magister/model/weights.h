@@ -223,7 +223,7 @@ class WeightSource {
   bool packs_ = false;
   std::shared_ptr<HostCopy> copy_;
   LoadHook before_product_;
-  mutable std::mutex mutex_;  // guards the three below
+  mutable std::mutex mutex_;  // guards the four below
   std::vector<at::Tensor> spare_parts_;
   std::set<std::string> used_;
   std::uint64_t loaded_bytes_ = 0;
