@@ -83,6 +83,7 @@ MUTATIONS = [
     Mutation("blocks-of-codes-ignore-their-lead", "src/model/cpu/kernels/code_products.inc", "(origin + begin) / group, of_group", "begin / group, of_group", "test_model_code_products CodeProducts.*"),
     Mutation("highest-number-wraps", "src/model/cpu/kernels/code_products.inc", "_mm256_min_epi32(rounded, highest);", "rounded;", "test_model_code_products CodeProducts.*"),
     Mutation("offsets-count-from-zero", "src/model/cpu/kernels/code_products.inc", "broadcast(static_cast<float>(1 << (Bits - 1))), scale[n]", "broadcast(0.0f), scale[n]", "test_model_code_products CodeProducts.*"),
+    Mutation("pages-of-texts-go-to-prompts", "src/model/cpu/cpu_model.h", "return weights_.has_codes; }", "return false; }", "test_engine_generator GeneratingFromCodes.*"),
     Mutation("texts-beside-prompts-are-prompts", "src/model/cpu/cpu_model.cpp", "if (!weights_.has_codes || texts == 0", "if (true || texts == 0", "test_model_row_kinds RowKinds.*"),
     Mutation("places-of-a-word-share-a-scale", "src/model/cpu/kernels/quantized.inc", "return multiply_add(_mm256_cvtepi32_ps(code), scale[n][index], offset[n]);", "return multiply_add(_mm256_cvtepi32_ps(code), scale[n][0], offset[n]);", "test_model_quantize QuantizedKernels.*"),
     Mutation("yarn-always-cut", "src/model/rope.cpp", "rope.truncates ? std::floor(first) : first", "std::floor(first)", OSS),

@@ -71,6 +71,44 @@ TEST_F(Generating, PreemptionChangesNothing) {
   expect_equal(got, write_plainly());
 }
 
+// Rows of prompts and rows of texts multiply codes differently: neither a lack of pages nor what the cache holds may
+// decide which a row is.
+class GeneratingFromCodes : public Generating {
+ protected:
+  Transformer load(ProcessGroup& group, ThreadPool& pool) override {
+    return {description_, file_, group, pool, at::kFloat, {QuantType::kInt8, 32}};
+  }
+};
+
+TEST_F(GeneratingFromCodes, NeighboursAndPreemptionChangeNothing) {
+  const Texts want = write({32, 512, 100, false});
+  for (const GeneratorLimits& limits : {GeneratorLimits{1, 64, 60, true}, {3, 7, 60, true}, {32, 64, 100, true}})
+    expect_equal(write(limits), want);
+  requests_.clear();
+  for (std::uint64_t record = 0; record < 4; ++record)
+    requests_.push_back({record, 0, std::vector<TokenId>(40, static_cast<TokenId>(7 * record)), 90});
+  stop_after_ = 60;
+  Generator::Counts counts;
+  const Texts got = write({32, 64, 7, true}, &counts);
+  EXPECT_GT(counts.preemptions, 0u);
+  expect_equal(got, write({32, 512, 100, false}));
+}
+
+// The second prompt is the first with its text, and comes while this text is written: before, when and after the text
+// fills a page.
+TEST_F(GeneratingFromCodes, APromptThatBeginsWithATextComputesItItself) {
+  const std::vector<TokenId> first(40, 11);
+  requests_ = {{0, 0, first, 60}};
+  stop_after_ = 60;
+  const std::vector<TokenId> text = write({32, 512, 100, false}).at({0, 0}).tokens;
+  std::vector<TokenId> second = first;
+  second.insert(second.end(), text.begin(), text.begin() + 30);
+  for (std::int64_t steps = 4; steps < 14; ++steps) {
+    requests_ = {{0, 0, first, 60}, {1, 0, {5, 6}, steps}, {2, 0, second, 10}};
+    expect_equal(write({2, 512, 100, true}), write({32, 512, 100, false}));
+  }
+}
+
 // Token i is two letters; texts are words of four letters joined by "zb", and end with token 299.
 TEST_F(Generating, ConstrainedTextsAreTheSameUnderPreemptionAndShards) {
   std::vector<std::string> bytes;

@@ -35,7 +35,8 @@ class CpuModel final : public ModelBackend {
   const ModelConfig& config() const override { return weights_.config; }
   std::uint64_t weight_bytes() const override { return weights_.num_bytes; }
   const gpu::Queue* queue() const override { return nullptr; }
-  bool separates_prefill() const override { return false; }
+  // Rows of prompts and of texts multiply codes differently (RowKind).
+  bool separates_prefill() const override { return weights_.has_codes; }
   bool narrows_last_layer() const override { return true; }
   bool shares_prefixes() const override { return true; }
 
