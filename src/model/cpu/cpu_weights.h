@@ -39,7 +39,7 @@ struct CpuWeights {
   std::vector<LayerShape> other_shapes{};
   // By layer: the number of its pages in a cache, and in a pass without one, where layers of a kind share pages.
   std::vector<std::size_t> cache_places{}, pass_places{};
-  bool has_codes = false;  // some weights are quantised
+  bool has_codes = false;                         // some weights are quantised
   std::uint64_t num_bytes = 0, shared_bytes = 0;  // of all, and of those in the host's copy
 
   RopeTables rope_tables(const PackedBatch& batch) const;
