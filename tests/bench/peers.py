@@ -3,7 +3,7 @@
 tests/bench/README.md.
 
 usage: .deps/venv/bin/python tests/bench/peers.py [--program build/magister] [--core 0] [--rounds 5] [--tokens 512]
-                                                  [--no-llama] [--avx2]
+                                                  [--no-llama] [--avx2] [--only FIGURE ...]
 Everything runs in turn, A B C A B C ..., on one pinned core. Each ratio is of one round, and the median over rounds is
 printed with its spread: runs of one round have the same load of the machine, runs of different rounds do not. Figures are
 printed to standard error as they are measured and saved after every round. A part that fails is a row that says so.
@@ -180,6 +180,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--no-llama", action="store_true", help="without llama.cpp, whose build takes about 15 minutes on two cores")
     parser.add_argument("--avx2", action="store_true", help="all programs without AVX-512 and AMX, llama.cpp as a build of its own")
+    parser.add_argument("--only", nargs="*", default=[], help="these figures alone, by their names in the file of --save")
     parser.add_argument("--no-runs", action="store_true", help="without the whole runs (ranks, writing, start, resume)")
     parser.add_argument("--save", type=pathlib.Path, default=ROOT / ".deps/bench.json", help="all single figures")
     arguments = parser.parse_args()
@@ -200,7 +201,7 @@ def main():
         print(text, file=sys.stderr, flush=True)
 
     with hf_worker.Worker(MODEL, arguments.core) as hf:
-        parts = parts_of_round(ours, hf, llama, arguments.tokens, bf16)
+        parts = [part for part in parts_of_round(ours, hf, llama, arguments.tokens, bf16) if not arguments.only or set(part[0]) & set(arguments.only)]
         for index in range(arguments.rounds):
             rows.append(measure_round(parts, lambda text: show(f"round {index + 1}: {text}")))
             save()
@@ -212,7 +213,8 @@ def main():
     names = sorted({name for row in rows for name in row} - {"missing"})
     medians = {name: statistics.median(row[name] for row in rows if name in row) for name in names}
     print(f"CPU features: {' '.join(features)}; {os.cpu_count()} cores; one core pinned; {arguments.rounds} rounds\n")
-    print(markdown(table(rows, runs, arguments.tokens, bf16, llama)))
+    if not arguments.only:
+        print(markdown(table(rows, runs, arguments.tokens, bf16, llama)))
     print("\nMedians: " + ", ".join(f"{name} {value:.4g}" for name, value in medians.items()))
 
 
