@@ -21,8 +21,9 @@ struct PackedBatch {
   // That sequence is in the batch as a whole. A sequence with past_S 0 names itself. Sequences that share a prefix have
   // the same past_S and follow each other. Empty: no sequence shares a prefix.
   std::vector<std::int64_t> prefix_of_S{};
-  // 1 for a sequence with a cache whose single row is a decoding step, 0 for rows of a prompt. On a GPU, decoding rows
-  // go through other kernels, so this flag must not depend on how prompts are cut into passes. Empty: no decoding rows.
+  // 1 for a sequence with a cache whose rows are decoding steps, 0 for rows of a prompt. Decoding rows go through other
+  // kernels on a GPU, and on a CPU if weights have codes, so this flag must not depend on how prompts are cut into
+  // passes. Empty: no decoding rows.
   std::vector<std::uint8_t> is_decode_S{};
   // Token ids that were sampled on the device and are not yet on the host: i32 [T], on the device. They replace
   // token_ids_T in passes that consist of decoding rows only (Transformer::takes_drawn_ids). Undefined: token_ids_T
