@@ -134,4 +134,6 @@ PanelFetch panel_fetch(std::int64_t rows) {
 
 std::int64_t slab_inputs() { return is_amd() ? 768 : 192; }
 
+std::int64_t rows_of_tile() { return &cpu_kernels() == &cpu_kernels_avx2_table() ? 128 : 256; }
+
 }  // namespace magister

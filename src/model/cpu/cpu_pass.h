@@ -17,14 +17,14 @@
 
 namespace magister {
 
-// Calls body(begin, end, thread, pool) for the fixed row tiles of T tokens. The threads take a tile each, or, if there
-// is only one tile, share its products.
+// Calls body(begin, end, thread, pool) for the row tiles of T tokens. The threads take a tile each, or, if there are few
+// rows, share the products of all of them.
 template <typename Body>
 void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
-  constexpr std::int64_t kRows = LayerBuffers::kTileRows;
-  if (T <= kRows) return body(0, T, 0, &pool);
-  pool.run((T + kRows - 1) / kRows, [&](std::int64_t tile, int thread) {
-    body(tile * kRows, std::min((tile + 1) * kRows, T), thread, static_cast<ThreadPool*>(nullptr));
+  const std::int64_t rows = rows_of_tile();
+  if (T <= (pool.num_threads() > 1 ? LayerBuffers::kTileRows : rows)) return body(0, T, 0, &pool);
+  pool.run((T + rows - 1) / rows, [&](std::int64_t tile, int thread) {
+    body(tile * rows, std::min((tile + 1) * rows, T), thread, static_cast<ThreadPool*>(nullptr));
   });
 }
 
