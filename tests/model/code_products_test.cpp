@@ -116,7 +116,7 @@ TEST(CodeProducts, HaveTheBitsOfTheDefinition) {
       for (std::int64_t n = 0; n < w.columns; ++n)
         want.data_ptr<float>()[r * w.columns + n] = written_out(w, x.const_data_ptr<float>() + r * x.stride(0), n);
     for (const CpuKernels* kernels : cpu_kernels_here()) {
-      for (const std::int64_t rows : {1, 2, 3, 4, 5, 8, 9, 13}) {
+      for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13}) {
         at::Tensor out = at::full({rows, w.columns + 3}, 7.0f);
         CodeProduct product = w.product(x.narrow(0, 13 - rows, rows), out);
         kernels->multiply_codes[w.bits == 8 ? 0 : 1](product);

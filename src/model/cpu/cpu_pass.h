@@ -17,15 +17,18 @@
 
 namespace magister {
 
-// Calls body(begin, end, thread, pool) for the row tiles of T tokens. The threads take a tile each, or, if there are few
-// rows, share the products of all of them.
+// Calls body(begin, end, thread, pool) for the fixed row tiles of T tokens. Tiles are even: each reads all weights. The
+// threads take a tile each, or, if there are few rows, share the products of one tile after the other.
 template <typename Body>
 void for_row_tiles(ThreadPool& pool, std::int64_t T, const Body& body) {
-  const std::int64_t rows = rows_of_tile();
-  if (T <= (pool.num_threads() > 1 ? LayerBuffers::kTileRows : rows)) return body(0, T, 0, &pool);
-  pool.run((T + rows - 1) / rows, [&](std::int64_t tile, int thread) {
-    body(tile * rows, std::min((tile + 1) * rows, T), thread, static_cast<ThreadPool*>(nullptr));
-  });
+  const std::int64_t most = rows_of_tile(), tiles = std::max<std::int64_t>((T + most - 1) / most, 1),
+                     rows = (T + tiles - 1) / tiles;
+  const auto run = [&](std::int64_t tile, int thread, ThreadPool* shared) {
+    body(tile * rows, std::min((tile + 1) * rows, T), thread, shared);
+  };
+  if (T > LayerBuffers::kTileRows)
+    return pool.run(tiles, [&](std::int64_t tile, int thread) { run(tile, thread, nullptr); });
+  for (std::int64_t tile = 0; tile < tiles; ++tile) run(tile, 0, &pool);
 }
 
 // State of one forward pass.
