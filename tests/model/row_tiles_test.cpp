@@ -42,7 +42,7 @@ TEST_F(RowTiles, ChangeNoBits) {
     use_cpu_kernels(*kernels);
     const bool is_avx2 = kernels == &cpu_kernels_avx2();
     EXPECT_EQ(rows_of_tile(), is_avx2 ? 128 : 256);
-    // The last tokens of the second text are in one tile, two even ones, and more: with 128 rows from 129 and 257 on.
+    // Both texts together have 127 to 300 rows: one below, at and above the most that one and two tiles of 128 take.
     for (const std::size_t more : {27, 28, 29, 60, 155, 156, 157, 200}) {
       const std::vector<TokenId> first = some_text(100, 1), second = some_text(more, 2);
       const at::Tensor one_thread = hidden({first, second}, 1);
