@@ -1,8 +1,10 @@
 // Blocking as in model/cpu/matmul.cpp: slabs of 192 x 48 of the right side stay in L1 while the left side's rows pass.
+// Rows of the head and of its gradient come from memory once per tile, a block at a time; meanwhile the next is fetched.
 #include "train/head_tile.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "magister/model/cpu/panels.h"
 
 namespace magister {
 namespace {
@@ -11,18 +13,23 @@ constexpr std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + t
 
 void multiply(const Product& product) { cpu_kernels().multiply[static_cast<int>(WeightFormat::kF32)](product); }
 
-// out[j, i] = in[i, j], in blocks that stay in L1.
-void transpose(const float* in, std::int64_t rows, std::int64_t columns, std::int64_t stride, float* out,
-               std::int64_t out_stride) {
-  constexpr std::int64_t kBlock = 16;
-  for (std::int64_t i0 = 0; i0 < rows; i0 += kBlock) {
-    for (std::int64_t j0 = 0; j0 < columns; j0 += kBlock) {
-      for (std::int64_t j = j0; j < std::min(j0 + kBlock, columns); ++j) {
-        for (std::int64_t i = i0; i < std::min(i0 + kBlock, rows); ++i) out[j * out_stride + i] = in[i * stride + j];
-      }
-    }
+// The numbers that the next block reads from memory. Each product of this block fetches its share of them into L2.
+class NextBlock {
+ public:
+  // work: the sum of k x columns over the block's products.
+  NextBlock(const float* numbers, std::int64_t count, std::int64_t work)
+      : numbers_(numbers), count_(count), work_(work) {}
+  void share_with(Product& product) {
+    const std::int64_t from = count_ * done_ / work_;
+    done_ += product.k * product.columns;
+    product.next = numbers_ + from;
+    product.next_bytes = (count_ * done_ / work_ - from) * static_cast<std::int64_t>(sizeof(float));
   }
-}
+
+ private:
+  const float* numbers_;
+  std::int64_t count_, work_, done_ = 0;
+};
 
 }  // namespace
 
@@ -67,22 +74,55 @@ IndexRange HeadTile::slices_of(std::int64_t group) const {
           static_cast<std::uint64_t>(slices * (group + 1) / groups)};
 }
 
+std::int64_t HeadTile::block_entries() const {
+  constexpr std::int64_t kNumbers = 28 * 1024, kRowsOfKernels = 24;  // 112 kB; blocks of 6 and of 8 rows
+  return std::clamp(kNumbers / D_ / kRowsOfKernels * kRowsOfKernels, kRowsOfKernels, kSlab);
+}
+
 void HeadTile::multiply(std::int64_t index) {
   const IndexRange entries = slice(index);
-  const auto begin = static_cast<std::int64_t>(entries.begin);
-  for (std::int64_t column = 0; column < R_; column += kPanel) {
+  const auto last = static_cast<std::int64_t>(entries.end);
+  for (auto begin = static_cast<std::int64_t>(entries.begin); begin < last; begin += block_entries()) {
+    const std::int64_t end = std::min(begin + block_entries(), last);
+    NextBlock next(head_ + end * D_, std::min(block_entries(), V_ - end) * D_, D_ * R_);
     for (std::int64_t d = 0; d < D_; d += kSlab) {
+      for (std::int64_t column = 0; column < R_; column += kPanel) {
+        Product product;
+        product.a = head_ + begin * D_ + d;
+        product.a_stride = D_;
+        product.rows = end - begin;
+        product.b = hidden_DR_.data() + d * R_ + column;
+        product.b_stride = R_;
+        product.k = std::min(kSlab, D_ - d);
+        product.c = logits_VR_.data() + begin * R_ + column;
+        product.c_stride = R_;
+        product.columns = std::min(kPanel, R_ - column);
+        product.accumulate = d > 0;
+        next.share_with(product);
+        magister::multiply(product);
+      }
+    }
+  }
+}
+
+void HeadTile::add_to_head(IndexRange entries, float* head_gradient) const {
+  const auto last = static_cast<std::int64_t>(entries.end);
+  for (auto begin = static_cast<std::int64_t>(entries.begin); begin < last; begin += block_entries()) {
+    const std::int64_t end = std::min(begin + block_entries(), last);
+    NextBlock next(head_gradient + end * D_, std::min(block_entries(), V_ - end) * D_, R_ * D_);
+    for (std::int64_t p = 0; p < panels_; ++p) {
       Product product;
-      product.a = head_ + begin * D_ + d;
-      product.a_stride = D_;
-      product.rows = static_cast<std::int64_t>(entries.size());
-      product.b = hidden_DR_.data() + d * R_ + column;
-      product.b_stride = R_;
-      product.k = std::min(kSlab, D_ - d);
-      product.c = logits_VR_.data() + begin * R_ + column;
-      product.c_stride = R_;
-      product.columns = std::min(kPanel, R_ - column);
-      product.accumulate = d > 0;
+      product.a = logits_VR_.data() + begin * R_;
+      product.a_stride = R_;
+      product.rows = end - begin;
+      product.b = hidden_PRW_.data() + p * R_ * kPanel;
+      product.b_stride = kPanel;
+      product.k = R_;
+      product.c = head_gradient + begin * D_ + p * kPanel;
+      product.c_stride = D_;
+      product.columns = std::min(kPanel, D_ - p * kPanel);
+      product.accumulate = true;
+      next.share_with(product);
       magister::multiply(product);
     }
   }
@@ -90,35 +130,20 @@ void HeadTile::multiply(std::int64_t index) {
 
 void HeadTile::multiply_back(std::int64_t group, std::int64_t index, float* head_gradient) {
   const IndexRange entries = slice(index);
-  const auto begin = static_cast<std::int64_t>(entries.begin), end = static_cast<std::int64_t>(entries.end);
-  for (std::int64_t p = 0; head_gradient != nullptr && p < panels_; ++p) {
-    Product product;
-    product.a = logits_VR_.data() + begin * R_;
-    product.a_stride = R_;
-    product.rows = end - begin;
-    product.b = hidden_PRW_.data() + p * R_ * kPanel;
-    product.b_stride = kPanel;
-    product.k = R_;
-    product.c = head_gradient + begin * D_ + p * kPanel;
-    product.c_stride = D_;
-    product.columns = std::min(kPanel, D_ - p * kPanel);
-    product.accumulate = true;
-    magister::multiply(product);
-  }
   alignas(64) thread_local float slab[kSlab * kPanel];
   thread_local std::vector<float> gradient_RS;
   gradient_RS.resize(static_cast<std::size_t>(R_ * kSlab));
-  const bool first = static_cast<std::uint64_t>(index) == slices_of(group).begin;
-  for (std::int64_t v = begin; v < end; v += kSlab) {
-    const std::int64_t depth = std::min(kSlab, end - v);
-    transpose(logits_VR_.data() + v * R_, depth, rows_, R_, gradient_RS.data(), kSlab);
+  bool first = static_cast<std::uint64_t>(index) == slices_of(group).begin;
+  for (std::uint64_t begin = entries.begin; begin < entries.end; begin += kSlab) {
+    const IndexRange part{begin, std::min(begin + kSlab, entries.end)};
+    if (head_gradient != nullptr) add_to_head(part, head_gradient);
+    const auto v = static_cast<std::int64_t>(begin), depth = static_cast<std::int64_t>(part.size());
+    turn(logits_VR_.data() + v * R_, depth, rows_, R_, gradient_RS.data(), kSlab);
     for (std::int64_t p = 0; p < panels_; ++p) {
       // Copied, because rows of the head are D apart, which for D = 1024 is one set of the L1 cache, and the kernel
       // reads whole panels.
       const std::int64_t width = std::min(kPanel, D_ - p * kPanel);
-      for (std::int64_t i = 0; i < depth; ++i) {
-        std::memcpy(slab + i * kPanel, head_ + (v + i) * D_ + p * kPanel, static_cast<std::size_t>(width) * 4);
-      }
+      copy_to_panel(head_ + v * D_ + p * kPanel, depth, width, D_, slab);
       Product product;
       product.a = gradient_RS.data();
       product.a_stride = kSlab;
@@ -129,9 +154,10 @@ void HeadTile::multiply_back(std::int64_t group, std::int64_t index, float* head
       product.c = partial_GRD_.data() + group * R_ * D_ + p * kPanel;
       product.c_stride = D_;
       product.columns = width;
-      product.accumulate = !(first && v == begin);
+      product.accumulate = !first;
       magister::multiply(product);
     }
+    first = false;
   }
 }
 

@@ -46,6 +46,9 @@ class HeadTile {
 
  private:
   static constexpr std::int64_t kPanel = 48, kSlab = 192;
+  std::int64_t block_entries() const;  // of the head, that a product takes at a time
+  void add_to_head(IndexRange entries, float* head_gradient) const;
+
   const float* head_;
   std::int64_t V_, D_, R_ = 0, rows_ = 0, panels_;
   std::vector<float> hidden_DR_;   // only a right operand, so packed: [D][R]

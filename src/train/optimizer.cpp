@@ -99,9 +99,18 @@ double norm_of_blocks(const Communicator& ranks, const FlatShards& shards, const
 
 namespace {
 
-void update_block(const AdamwRates& rates, float keep, const float* __restrict gradient, float* __restrict weight,
-                  float* __restrict mean, float* __restrict square, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) adamw_number(rates, keep, gradient[i], weight[i], mean[i], square[i]);
+// In vectors: at -O2 GCC 12 makes them of a loop only where it knows how often it runs, and knows that nothing overlaps.
+// Inlined, it would forget the latter.
+[[gnu::noinline]] void update_block(AdamwRates rates, float keep, const float* __restrict gradient,
+                                    float* __restrict weight, float* __restrict mean, float* __restrict square,
+                                    std::int64_t count) {
+  constexpr std::int64_t kLanes = 8;
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane)
+      adamw_number(rates, keep, gradient[i + lane], weight[i + lane], mean[i + lane], square[i + lane]);
+  }
+  for (; i < count; ++i) adamw_number(rates, keep, gradient[i], weight[i], mean[i], square[i]);
 }
 
 }  // namespace

@@ -38,20 +38,6 @@ void turn_block(const float* from, std::int64_t stride, float* to, std::int64_t 
   }
 }
 
-// to[c, r] = from[r, c].
-void turn(const float* from, std::int64_t rows, std::int64_t columns, std::int64_t stride, float* to,
-          std::int64_t to_stride) {
-  const std::int64_t whole_rows = rows / kTurnBlock * kTurnBlock, whole_columns = columns / kTurnBlock * kTurnBlock;
-  for (std::int64_t r = 0; r < whole_rows; r += kTurnBlock) {
-    for (std::int64_t c = 0; c < whole_columns; c += kTurnBlock)
-      turn_block(from + r * stride + c, stride, to + c * to_stride + r, to_stride);
-  }
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t c = r < whole_rows ? whole_columns : 0; c < columns; ++c)
-      to[c * to_stride + r] = from[r * stride + c];
-  }
-}
-
 void check_matrix(const at::Tensor& matrix) {
   MAGISTER_ASSERT(matrix.dim() == 2 && matrix.scalar_type() == at::kFloat && matrix.is_cpu() &&
                   (matrix.size(1) <= 1 || matrix.stride(1) == 1));
@@ -134,15 +120,17 @@ Linear panels_of_weight(const at::Tensor& weight_NK) {
 
 Linear panels_of_rows(const at::Tensor& rows_KN) {
   check_matrix(rows_KN);
-  const std::int64_t k = rows_KN.size(0), n = rows_KN.size(1);
+  const std::int64_t k = rows_KN.size(0), n = rows_KN.size(1), stride = rows_KN.stride(0);
   Linear out = empty_linear(n, k);
-  for (std::int64_t first = 0; first < n; first += kPanelWidth) {
-    float* const panel = out.panels_PKW.data_ptr<float>() + first * k;
-    const std::int64_t columns = std::min(kPanelWidth, n - first);
-    if (columns < kPanelWidth) std::fill_n(panel, k * kPanelWidth, 0.0f);
-    for (std::int64_t row = 0; row < k; ++row) {
-      std::memcpy(panel + row * kPanelWidth, rows_KN.const_data_ptr<float>() + row * rows_KN.stride(0) + first,
-                  static_cast<std::size_t>(columns) * sizeof(float));
+  float* const panels = out.panels_PKW.data_ptr<float>();
+  const float* const from = rows_KN.const_data_ptr<float>();
+  if (n % kPanelWidth != 0) std::fill_n(panels + n / kPanelWidth * k * kPanelWidth, k * kPanelWidth, 0.0f);
+  // A few rows at a time, so that they are read from end to end.
+  constexpr std::int64_t kBand = 8;
+  for (std::int64_t row = 0; row < k; row += kBand) {
+    for (std::int64_t first = 0; first < n; first += kPanelWidth) {
+      copy_to_panel(from + row * stride + first, std::min(kBand, k - row), std::min(kPanelWidth, n - first), stride,
+                    panels + first * k + row * kPanelWidth);
     }
   }
   return out;
@@ -168,6 +156,29 @@ at::Tensor transposed(const at::Tensor& x_MN) {
   at::Tensor out = at::empty({n, stride}, at::kFloat);
   turn(x_MN.const_data_ptr<float>(), m, n, x_MN.stride(0), out.data_ptr<float>(), stride);
   return out.narrow(1, 0, m);
+}
+
+void turn(const float* from, std::int64_t rows, std::int64_t columns, std::int64_t stride, float* to,
+          std::int64_t to_stride) {
+  const std::int64_t whole_rows = rows / kTurnBlock * kTurnBlock, whole_columns = columns / kTurnBlock * kTurnBlock;
+  for (std::int64_t r = 0; r < whole_rows; r += kTurnBlock) {
+    for (std::int64_t c = 0; c < whole_columns; c += kTurnBlock)
+      turn_block(from + r * stride + c, stride, to + c * to_stride + r, to_stride);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = r < whole_rows ? whole_columns : 0; c < columns; ++c)
+      to[c * to_stride + r] = from[r * stride + c];
+  }
+}
+
+void copy_to_panel(const float* from, std::int64_t rows, std::int64_t columns, std::int64_t stride, float* to) {
+  for (std::int64_t row = 0; row < rows; ++row, from += stride, to += kPanelWidth) {
+    if (columns == kPanelWidth) {
+      std::memcpy(to, from, kPanelWidth * sizeof(float));  // of a fixed size: a few moves instead of a call
+    } else {
+      std::memcpy(to, from, static_cast<std::size_t>(columns) * sizeof(float));
+    }
+  }
 }
 
 }  // namespace magister

@@ -30,4 +30,11 @@ Linear bf16_panels_of_weight(const at::Tensor& weight_NK);
 // set of the L1 cache.
 at::Tensor transposed(const at::Tensor& x_MN);
 
+// The two moves that panels are made of. Pointers to f32; strides in numbers.
+// to[c, r] = from[r, c].
+void turn(const float* from, std::int64_t rows, std::int64_t columns, std::int64_t stride, float* to,
+          std::int64_t to_stride);
+// Copies rows of `columns` <= 48 numbers to rows of 48; what is behind their numbers stays as it is.
+void copy_to_panel(const float* from, std::int64_t rows, std::int64_t columns, std::int64_t stride, float* to);
+
 }  // namespace magister
