@@ -1,5 +1,5 @@
 // Blocking as in model/cpu/matmul.cpp: slabs of 192 x 48 of the right side stay in L1 while the left side's rows pass.
-// Rows of the head and of its gradient come from memory once per tile, a block at a time; meanwhile the next is fetched.
+// Rows of the head and of its gradient come from memory once per tile, block by block; each block fetches the next.
 #include "train/head_tile.h"
 
 #include <algorithm>

@@ -99,7 +99,7 @@ double norm_of_blocks(const Communicator& ranks, const FlatShards& shards, const
 
 namespace {
 
-// In vectors: at -O2 GCC 12 makes them of a loop only where it knows how often it runs, and knows that nothing overlaps.
+// In vectors: at -O2 GCC 12 makes them of a loop only where it knows how often it runs and that nothing overlaps.
 // Inlined, it would forget the latter.
 [[gnu::noinline]] void update_block(AdamwRates rates, float keep, const float* __restrict gradient,
                                     float* __restrict weight, float* __restrict mean, float* __restrict square,

@@ -7,6 +7,7 @@
 #include "magister/parallel/thread_pool.h"
 #include "magister/train/host_weights.h"
 #include "magister/train/optimizer.h"
+#include "train/optimizer_parts.h"
 
 namespace magister {
 namespace flat_shards_test {
@@ -90,6 +91,32 @@ TEST(FlatShards, ADividedOptimizerHasTheBitsOfAWholeOne) {
     }
   }
   EXPECT_TRUE(at::equal(part_of(shards, world.rank(), state.mean), own.mean));
+}
+
+// Several numbers at a time and the rest of a tile, against the formula of one number.
+TEST(FlatShards, AdamwOfManyNumbersHasTheBitsOfOneNumber) {
+  const SomeLayout layout;
+  const FlatShards whole(layout.flat_size(), 1);
+  ThreadPool pool(2);
+  OptimizerOptions options;
+  options.weight_decay = 0.1;
+  at::Tensor weights = flat_of(layout, 0.3, 1.0), plain = weights.clone();
+  OptimizerState state = new_optimizer_state(whole.size(0)), of_plain = new_optimizer_state(whole.size(0));
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    const at::Tensor gradient = flat_of(layout, 0.7 + static_cast<double>(step), step == 2 ? 1e-20 : 2.0);
+    adamw_update(layout, whole, 0, options, 1e-3, 0.5, gradient, weights, state, pool);
+    const AdamwRates rates = adamw_rates(options, 1e-3, 0.5, step);
+    for (const TrainParameter& parameter : layout.all()) {
+      for (std::int64_t i = parameter.offset; i < parameter.offset + parameter.count; ++i) {
+        adamw_number(rates, parameter.decays ? rates.keep : 1.0f, gradient.const_data_ptr<float>()[i],
+                     plain.data_ptr<float>()[i], of_plain.mean.data_ptr<float>()[i],
+                     of_plain.square.data_ptr<float>()[i]);
+      }
+    }
+    EXPECT_TRUE(at::equal(weights, plain)) << step;
+    EXPECT_TRUE(at::equal(state.mean, of_plain.mean)) << step;
+    EXPECT_TRUE(at::equal(state.square, of_plain.square)) << step;
+  }
 }
 
 // Ranks as hosts of one, two and all: each changes its pieces of its host's copy.

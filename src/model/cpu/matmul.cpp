@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::int64_t kPanel = Linear::kPanel;
 constexpr std::int64_t kSlab = 192;      // inputs per slab of weights that are widened
-constexpr std::int64_t kTileRows = 256;  // rows between two reads of the weights
+constexpr std::int64_t kTileRows = 256;  // most rows between two reads of the weights: rows_of_tile()
 // Up to this number 16-bit weights are widened in registers; with more rows, slab by slab in L1.
 constexpr std::int64_t kFewRows = 8;
 
@@ -242,8 +242,8 @@ void linear_tile(const float* x, std::int64_t x_stride, std::int64_t rows, const
       if (linear.pairs) return linear_tile_pairs(x, x_stride, rows, linear, first, last, out, out_stride, accumulate);
       if (linear.is_quantized() && kind == RowKind::kText)
         return linear_tile_codes(x, x_stride, rows, linear, first, last, out, out_stride, accumulate);
-      for (std::int64_t r = 0; r < rows; r += kTileRows) {
-        linear_tile_packed(x + r * x_stride, x_stride, std::min(kTileRows, rows - r), linear, first, last,
+      for (std::int64_t r = 0; r < rows; r += rows_of_tile()) {
+        linear_tile_packed(x + r * x_stride, x_stride, std::min(rows_of_tile(), rows - r), linear, first, last,
                            out + r * out_stride, out_stride, accumulate);
       }
     };
