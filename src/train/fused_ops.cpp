@@ -1,5 +1,4 @@
-// Compiled with -O3: at -O2 this compiler does not vectorise loops over unknown lengths. Sums over a row run in 16
-// lanes, in a fixed order.
+// Sums over a row run in 16 lanes, in a fixed order.
 #include "train/fused_ops.h"
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
 // Blocking as in model/cpu/matmul.cpp: slabs of 192 x 48 of the right side stay in L1 while the left side's rows pass.
-// Rows of the head and of its gradient come from memory once per tile, block by block; each block fetches the next.
+// Logits and the head's gradient are made block by block of the vocabulary, and each block fetches the next one's rows.
 #include "train/head_tile.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ void multiply(const Product& product) { cpu_kernels().multiply[static_cast<int>(
 // The numbers that the next block reads from memory. Each product of this block fetches its share of them into L2.
 class NextBlock {
  public:
-  // work: the sum of k x columns over the block's products.
+  // work: the sum of k x columns over the block's products, not 0.
   NextBlock(const float* numbers, std::int64_t count, std::int64_t work)
       : numbers_(numbers), count_(count), work_(work) {}
   void share_with(Product& product) {
@@ -75,7 +75,8 @@ IndexRange HeadTile::slices_of(std::int64_t group) const {
 }
 
 std::int64_t HeadTile::block_entries() const {
-  constexpr std::int64_t kNumbers = 28 * 1024, kRowsOfKernels = 24;  // 112 kB; blocks of 6 and of 8 rows
+  // 112 kB, or 24 rows where these are more: the kernels take 6 or 8 rows at a time.
+  constexpr std::int64_t kNumbers = 28 * 1024, kRowsOfKernels = 24;
   return std::clamp(kNumbers / D_ / kRowsOfKernels * kRowsOfKernels, kRowsOfKernels, kSlab);
 }
 

@@ -23,7 +23,7 @@ class HeadTile {
   // Room for tiles of up to max_rows rows. head: f32 [V, D], kept by reference.
   HeadTile(const float* head, std::int64_t vocab_size, std::int64_t hidden_size, std::int64_t max_rows);
 
-  // Loads rows of hidden [*, D], each times the factor.
+  // Loads rows of hidden [*, D], at least one, each times the factor.
   void load(const float* hidden, std::span<const std::int64_t> rows, float factor);
 
   std::int64_t num_slices() const { return (V_ + kSlice - 1) / kSlice; }
@@ -46,7 +46,7 @@ class HeadTile {
 
  private:
   static constexpr std::int64_t kPanel = 48, kSlab = 192;
-  std::int64_t block_entries() const;  // of the head, that a product takes at a time
+  std::int64_t block_entries() const;  // entries of the vocabulary that a product takes at a time
   void add_to_head(IndexRange entries, float* head_gradient) const;
 
   const float* head_;

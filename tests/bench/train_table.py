@@ -3,7 +3,7 @@
 Prints the table of README.md.
 
 usage: .deps/venv/bin/python tests/bench/train_table.py [--program build/magister] [--rounds 3] [--steps 8] [--only NAME
-...] [--avx2]
+...] [--avx2] [--against PROGRAM]
 SmolLM2-135M in f32 on the first core; the two ranks of one row have a core each. Everything runs in turn, each ratio is
 of one round, and the median over the rounds is shown with the smallest and the largest. A step is 4 texts of 256
 tokens; the first three steps of every run, in which memory is allocated for the first time, precede the --steps that
@@ -11,6 +11,7 @@ are measured. The peer's optimizer is torch's fused AdamW, the default of transf
 """
 import argparse
 import concurrent.futures
+import copy
 import json
 import os
 import pathlib
@@ -75,8 +76,10 @@ class World:
         return statistics.median(event["tokens_per_second"] for event in events if event["event"] == "step" and event["step"] > WARM_UP), peak
 
 
-def measure(world, rounds, wanted):
+def measure(world, rounds, wanted, against=None):
     whole = {"micro_batch": BATCH}  # all texts at once, as the peer computes them
+    other = copy.copy(world)
+    other.program = against
     ways = {
         "lm": lambda: world.train("lm", **whole),
         "peer": lambda: Peer.run(world.folder, world.cores[0], world.steps),
@@ -89,6 +92,8 @@ def measure(world, rounds, wanted):
         "two programs": world.two_programs,
         "fast sums": lambda: world.train("fast-sums", ranks=2, collectives="fast", micro_batch=2),
     }
+    if against:
+        ways["other build"] = lambda: other.train("other-build", **whole)
     found = {name: [] for name in ways if not wanted or name in wanted}
     for index in range(rounds):
         for name in found:
@@ -104,7 +109,8 @@ ROWS = (("LM step over transformers + torch AdamW, tokens/s", "lm", "peer", 1.1,
         ("2 ranks over 1", "two ranks", "one rank", 1.85, 1.95),
         ("two trainings beside each other over one: the machine's limit for two ranks", "two programs", "one rank", "", ""),
         ("reproducible over fast sums, 2 ranks", "two ranks", "fast sums", 0.9, 0.97),
-        ("LoRA over the full step", "lora", "lm", 1.25, 1.5))
+        ("LoRA over the full step", "lora", "lm", 1.25, 1.5),
+        ("LM step over the other build's", "lm", "other build", "", ""))
 
 
 def main():
@@ -113,13 +119,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--against", type=pathlib.Path, help="another build, whose LM step is measured, too (\"other build\")")
     parser.add_argument("--avx2", action="store_true", help="all programs without AVX-512 and AMX")
     arguments = parser.parse_args()
     if arguments.avx2:
         os.environ.update(peers.AVX2_ALONE)
     with tempfile.TemporaryDirectory() as folder:
         world = World(arguments.program.resolve(), pathlib.Path(folder), arguments.steps)
-        found = measure(world, arguments.rounds, arguments.only)
+        found = measure(world, arguments.rounds, arguments.only, arguments.against and arguments.against.resolve())
     print(f"CPU features: {' '.join(peers.cpu_words())}; a core a rank; {arguments.rounds} rounds of {arguments.steps} steps after {WARM_UP}\n")
     print("| what | floor | aim | measured | spread |\n|---|---|---|---|---|")
     for what, over, under, floor, aim in ROWS:

@@ -89,12 +89,13 @@ TEST(HeadLoss, EveryLossAndTailIsThatOfDenseLogits) {
   }
 }
 
-// The wider a head, the fewer of its rows are multiplied at a time: 192, 72, which divide neither 480 nor 192, and 24.
-// The last slice is not full.
+// The wider a head, the fewer of its rows are multiplied at a time: 192; 72, which divides neither 480 nor 192; 24. The
+// last slice is not full. Tiles have 16 rows of text, of 500 rows 48, of 4,100 rows 96. Measured: 1.2e-6.
 TEST(HeadLoss, LossesOfHeadsOfAnyWidthAreThoseOfDenseLogits) {
-  for (const std::int64_t D : {100, 300, 1200}) {
-    const Problem problem(52, D, 1211, 8, 1 / std::sqrt(static_cast<double>(D)));
-    expect_dense(problem, options_of(Loss::kForwardKl, Tail::kBucket, 0.3), "width " + std::to_string(D), 3.6e-6);
+  for (const auto& [T, D] : {std::pair(52, 100), {52, 300}, {52, 1200}, {500, 300}, {4100, 100}}) {
+    const Problem problem(T, D, 1211, 8, 1 / std::sqrt(static_cast<double>(D)));
+    expect_dense(problem, options_of(Loss::kForwardKl, Tail::kBucket, 0.3),
+                 std::to_string(T) + " rows of width " + std::to_string(D), 3.6e-6);
   }
 }
 

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::int64_t kPanel = Linear::kPanel;
 constexpr std::int64_t kSlab = 192;      // inputs per slab of weights that are widened
-constexpr std::int64_t kTileRows = 256;  // most rows between two reads of the weights: rows_of_tile()
+constexpr std::int64_t kTileRows = 256;  // rows_of_tile() is at most this
 // Up to this number 16-bit weights are widened in registers; with more rows, slab by slab in L1.
 constexpr std::int64_t kFewRows = 8;
 
@@ -99,6 +99,7 @@ void multiply_panel(const float* x, std::int64_t x_stride, std::int64_t rows, co
   const CpuKernels& kernels = cpu_kernels();
   const bool through_buffer = panel.is_quantized() || (panel.format != WeightFormat::kF32 && rows > kFewRows);
   const std::int64_t slab = through_buffer ? kSlab : rows <= kFewRows ? k : slab_inputs();
+  MAGISTER_ASSERT(rows <= kTileRows);
   for (std::int64_t begin = 0; begin < k; begin += slab) {
     const std::int64_t depth = std::min(slab, k - begin);
     if (through_buffer) panel.widen(begin, depth, widened);
@@ -242,9 +243,12 @@ void linear_tile(const float* x, std::int64_t x_stride, std::int64_t rows, const
       if (linear.pairs) return linear_tile_pairs(x, x_stride, rows, linear, first, last, out, out_stride, accumulate);
       if (linear.is_quantized() && kind == RowKind::kText)
         return linear_tile_codes(x, x_stride, rows, linear, first, last, out, out_stride, accumulate);
-      for (std::int64_t r = 0; r < rows; r += rows_of_tile()) {
-        linear_tile_packed(x + r * x_stride, x_stride, std::min(rows_of_tile(), rows - r), linear, first, last,
-                           out + r * out_stride, out_stride, accumulate);
+      // Even tiles: each reads all weights.
+      const std::int64_t tiles = (rows + rows_of_tile() - 1) / rows_of_tile();
+      for (std::int64_t tile = 0; tile < tiles; ++tile) {
+        const std::int64_t r = rows * tile / tiles, end = rows * (tile + 1) / tiles;
+        linear_tile_packed(x + r * x_stride, x_stride, end - r, linear, first, last, out + r * out_stride, out_stride,
+                           accumulate);
       }
     };
     if (parts > 1) {

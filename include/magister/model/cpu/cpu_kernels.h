@@ -184,8 +184,8 @@ PanelFetch panel_fetch(std::int64_t rows);
 // Most inputs of a panel that a product of many rows uses for all of its rows before it goes on: 192 are 36 kB, for an
 // L1 of 48 kB. AMD's CPUs read more from L2 as fast, and fewer slabs save reading and writing the sums.
 std::int64_t slab_inputs();
-// Most rows that go through a block of a layer together, at most 256. With the AVX2 kernels 128: of 576 inputs they are
-// 295 kB, for the L2 of 512 kB of Zen 2 and 3. It changes no bits.
+// Most rows that go through a block of a layer, or through a product, together, at most 256. With the AVX2 kernels 128:
+// of 576 inputs they are 295 kB, for the L2 of 512 kB of Zen 2 and 3. It changes no bits.
 std::int64_t rows_of_tile();
 
 }  // namespace magister

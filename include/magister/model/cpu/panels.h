@@ -1,6 +1,6 @@
 // Panels for linear_tile(): of weights that are loaded row by row, and of f32 matrices that are multiplied once, as
-// training does with weights that change at every step. They are made at the speed of memory, in blocks of 8 x 8 that
-// are transposed in registers. One thread.
+// training does with weights that change at every step. They are made at the speed of memory: transposed in blocks of
+// 8 x 8 in registers, or copied in bands of 8 rows that are read from end to end. One thread.
 // Shapes: M, N, K as in matmul.h.
 #pragma once
 
