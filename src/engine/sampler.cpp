@@ -3,6 +3,8 @@
 #include "magister/engine/sampler.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -28,21 +30,48 @@ TokenId most_probable(std::span<const float> logits) {
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end(), is_lower) - logits.begin());
 }
 
+// Larger for a higher logit, equal for equal ones; 0 for NaN.
+std::uint32_t order_of(float logit) {
+  if (std::isnan(logit)) return 0;
+  const auto bits = std::bit_cast<std::uint32_t>(logit == 0 ? 0.0f : logit);
+  return bits >> 31 == 0 ? bits | 0x80000000u : ~bits;
+}
+
+// Sorts ascending ids by descending logit, equal ones by id. Three passes that count 11 bits each and keep the order of
+// before: for 49,152 ids a tenth of the time of comparisons.
+void sort_by_logit(std::span<const float> logits, std::vector<TokenId>& ids) {
+  constexpr int kBits = 11, kPasses = 3;
+  constexpr std::size_t kDigits = std::size_t{1} << kBits;
+  struct Entry {
+    std::uint32_t key;  // ascending
+    TokenId id;
+  };
+  std::vector<Entry> entries(ids.size()), sorted(ids.size());
+  std::array<std::array<std::uint32_t, kDigits>, kPasses> begins{};
+  const auto digit = [](const Entry& entry, int pass) { return entry.key >> (kBits * pass) & (kDigits - 1); };
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    entries[i] = {~order_of(logits[static_cast<std::size_t>(ids[i])]), ids[i]};
+    for (int pass = 0; pass < kPasses; ++pass) ++begins[pass][digit(entries[i], pass)];
+  }
+  for (int pass = 0; pass < kPasses; ++pass) {
+    std::exclusive_scan(begins[pass].begin(), begins[pass].end(), begins[pass].begin(), std::uint32_t{0});
+    for (const Entry& entry : entries) sorted[begins[pass][digit(entry, pass)]++] = entry;
+    std::swap(entries, sorted);
+  }
+  std::transform(entries.begin(), entries.end(), ids.begin(), [](const Entry& entry) { return entry.id; });
+}
+
 // The ids that top-k keeps, by descending logit (lower id first). top_k: 0 keeps all that are not excluded.
 std::vector<TokenId> kept_tokens(std::span<const float> logits, std::int64_t top_k) {
+  constexpr std::int64_t kFew = 128;
+  if (top_k > 0 && top_k <= kFew) return best_tokens(logits, std::min(top_k, static_cast<std::int64_t>(logits.size())));
   std::vector<TokenId> ids;
+  ids.reserve(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] != kExcluded) ids.push_back(static_cast<TokenId>(i));
   }
-  const auto better = [&](TokenId a, TokenId b) {
-    const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
-    return x > y || (x == y && a < b);
-  };
-  if (top_k > 0 && static_cast<std::size_t>(top_k) < ids.size()) {
-    std::nth_element(ids.begin(), ids.begin() + top_k, ids.end(), better);
-    ids.resize(static_cast<std::size_t>(top_k));
-  }
-  std::sort(ids.begin(), ids.end(), better);
+  sort_by_logit(logits, ids);
+  if (top_k > 0) ids.resize(std::min(ids.size(), static_cast<std::size_t>(top_k)));
   return ids;
 }
 
@@ -104,29 +133,29 @@ TokenId drawn_place(std::span<float> logits, std::vector<TokenId> only, const Sa
     ids.resize(logits.size());
     std::iota(ids.begin(), ids.end(), 0);
   }
-  const auto weight = [&](TokenId id) { return std::exp(logits[static_cast<std::size_t>(id)] - top); };
+  std::vector<double> weights(ids.size());
   double total = 0;
-  for (const TokenId id : ids) total += weight(id);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    total += weights[i] = std::exp(logits[static_cast<std::size_t>(ids[i])] - top);
   if (params.top_p < 1.0) {
     double mass = 0;
     std::size_t count = 0;
-    while (count < ids.size() && (count == 0 || mass < params.top_p * total)) mass += weight(ids[count++]);
-    ids.resize(count);
+    while (count < ids.size() && (count == 0 || mass < params.top_p * total)) mass += weights[count++];
+    weights.resize(count);
     total = mass;
   }
+  // A weight below min-p's bound becomes 0: it changes no sum, and its token is not drawn.
   if (params.min_p > 0) {
-    std::erase_if(ids, [&](TokenId id) { return weight(id) < params.min_p; });
     total = 0;
-    for (const TokenId id : ids) total += weight(id);
+    for (double& weight : weights) total += weight = weight < params.min_p ? 0 : weight;
   }
   const double target = keyed_uniform(key) * total;
   double reached = 0;
   TokenId drawn = best;
-  for (const TokenId id : ids) {
-    const double w = weight(id);
-    if (w == 0) continue;
-    drawn = id;
-    reached += w;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] == 0) continue;
+    drawn = ids[i];
+    reached += weights[i];
     if (reached > target) break;
   }
   return drawn;

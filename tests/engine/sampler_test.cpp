@@ -75,6 +75,56 @@ TEST_F(Sampling, NothingIsDrawnFromARowThatIsNotFinite) {
     }
   }
 }
+// The definition by comparisons, one step after the other.
+TokenId plainly_drawn(std::vector<float> logits, const SamplingParams& params, const DrawKey& key) {
+  for (float& logit : logits) logit = static_cast<float>(logit / params.temperature);
+  std::vector<TokenId> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::stable_sort(ids.begin(), ids.end(), [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+  if (params.top_k > 0) ids.resize(std::min(ids.size(), static_cast<std::size_t>(params.top_k)));
+  const double top = logits[ids[0]];
+  const auto mass_of = [&] {
+    double sum = 0;
+    for (const TokenId id : ids) sum += std::exp(logits[id] - top);
+    return sum;
+  };
+  const double all = mass_of();
+  double mass = 0;
+  std::size_t count = 0;
+  while (count < ids.size() && (count == 0 || mass < params.top_p * all)) mass += std::exp(logits[ids[count++]] - top);
+  ids.resize(count);
+  std::erase_if(ids, [&](TokenId id) { return std::exp(logits[id] - top) < params.min_p; });
+  const double target = keyed_uniform(key) * mass_of();
+  double reached = 0;
+  for (const TokenId id : ids) {
+    reached += std::exp(logits[id] - top);
+    if (reached > target) return id;
+  }
+  return ids.back();
+}
+
+// Many equal logits, also 0 and -0, and numbers of which only the last bits differ.
+TEST(Sampler, DrawsAsTheDefinitionDoes) {
+  for (const float spread : {0.2f, 3.0f, 30.0f}) {
+    std::vector<float> logits;
+    for (int i = 0; i < 5003; ++i) {
+      const double wave = std::sin(i * 12.9898) * std::sin(i * 78.233) * spread;
+      logits.push_back(static_cast<float>(i % 3 == 0 ? wave : std::round(wave * 8) / 8));
+    }
+    for (const SamplingParams& params :
+         {SamplingParams{.top_p = 0.9}, SamplingParams{.temperature = 0.7, .top_k = 50, .top_p = 0.8},
+          SamplingParams{.top_k = 128}, SamplingParams{.top_k = 129, .min_p = 0.3}, SamplingParams{.top_k = 9000},
+          SamplingParams{.temperature = 1.3, .top_p = 0.95, .min_p = 0.05}}) {
+      for (std::uint64_t i = 0; i < 200; ++i) {
+        const DrawKey key{4, 3, 2, i};
+        std::vector<float> row = logits;
+        const TokenId drawn = sample_token(row, {}, LogitsChain(params), params, key).id;
+        ASSERT_EQ(drawn, plainly_drawn(logits, params, key)) << spread << ", " << params.top_k << ", draw " << i;
+      }
+    }
+  }
+}
+
 TEST(MostProbable, EqualsASort) {
   std::vector<float> logits;
   for (int i = 0; i < 1000; ++i) logits.push_back(static_cast<float>(i * 7919 % 101) * 0.1f);
