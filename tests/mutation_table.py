@@ -468,7 +468,7 @@ MUTATIONS = [
     # Sampling.
     Mutation("top-k-off-by-one", SAMPLER, "best_tokens(logits, std::min(top_k,", "best_tokens(logits, std::min(top_k + 1,", "test_engine_sampler Sampling.*"),
     Mutation("zeros-sorted-by-sign", SAMPLER, "logit == 0 ? 0.0f : logit", "logit", "test_engine_sampler Sampler.*"),
-    Mutation("top-p-keeps-the-rest", SAMPLER, "weights.resize(count);", "weights.resize(count + 1);", "test_engine_sampler Sampl*.*"),
+    Mutation("top-p-keeps-one-more", SAMPLER, "weights.resize(count);", "weights.resize(count + 1);", "test_engine_sampler Sampl*.*"),
     Mutation("temperature-ignored", SAMPLER, "static_cast<float>(logit / params.temperature)", "static_cast<float>(logit)", "test_engine_sampler Sampling.*"),
     Mutation("penalty-reversed", "src/engine/logits_processor.cpp", "logit > 0 ? logit / penalty_", "logit < 0 ? logit / penalty_", "test_engine_sampler Sampling.*"),
     Mutation("draw-forgets-the-record", SAMPLER, "{key.record, key.sample, key.position}", "{key.sample, key.position}", "test_engine_sampler KeyedUniform.*"),

@@ -154,6 +154,7 @@ TEST(MostProbable, ANaNIsLast) {
   row.logits = row.model_logits = {1, nan, 3};
   const std::vector<GuidedToken> guided = {{4, 0}, {2, 0}, {9, 0}};
   EXPECT_EQ(sample_candidate(row, guided, {.temperature = 0}, {}).id, 9);
+  EXPECT_EQ(sample_candidate(row, guided, {.top_p = 0.5}, {}).id, 9);
 }
 
 TEST(Sampler, RefusesARowWithoutATokenToDraw) {
