@@ -83,9 +83,11 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
   }
   use_fused_experts(description, file);
   leave_out_later_layers(description, file, family_of(source), config_path);
-  for (std::int64_t i = 0; description.config.xielu && i < description.config.num_hidden_layers; ++i) {
+  for (const TensorNames::Layer& layer : description.names.layers) {
+    if (!description.config.xielu) break;
+    const std::string activation = layer.xielu_alpha_p.substr(0, layer.xielu_alpha_p.rfind("alpha_p"));
     for (const char* number : {"beta", "eps"}) {  // transformers has no values for them where a file lacks them
-      const std::string name = fmt::format("model.layers.{}.mlp.act_fn.{}", i, number);
+      const std::string name = activation + number;
       if (file.find(name) != nullptr) description.names.other_parts.push_back(name);
     }
   }

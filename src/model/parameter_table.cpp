@@ -320,8 +320,11 @@ std::set<std::string> tensors_with_inputs_first(const ModelDescription& descript
 std::vector<ModelParameter> model_parameters(const ModelConfig& config) {
   if (config.encoder) return encoder_model_parameters(config);
   const std::int64_t D = config.hidden_size, V = config.vocab_size;
-  std::vector<ModelParameter> all = {
-      {&TensorNames::embed_tokens, "model.embed_tokens.weight", "token_embd.weight", {V, D}, Division::kVocabRows}};
+  std::vector<ModelParameter> all = {{&TensorNames::embed_tokens,
+                                      "model.embed_tokens.weight",
+                                      "token_embd.weight",
+                                      {config.table_rows(), D},
+                                      Division::kVocabRows}};
   if (config.embedding_norm && !config.weightless_norms) {
     all.push_back({&TensorNames::embed_norm, "model.embed_norm.weight", "token_embd_norm.weight", {D}});
     if (config.norm_bias)

@@ -179,10 +179,10 @@ namespace {
 void check_batch(const PackedBatch& batch, const ModelConfig& config) {
   const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>();
   for (std::int64_t t = 0; t < batch.num_tokens(); ++t) {
-    MAGISTER_CHECK(ids[t] >= 0 && ids[t] < config.vocab_size, ExitCode::kData,
+    MAGISTER_CHECK(ids[t] >= 0 && ids[t] < config.table_rows(), ExitCode::kData,
                    "token id {} is outside the model's vocabulary of {} (there is no embedding for it); use the "
                    "tokenizer that belongs to the model",
-                   ids[t], config.vocab_size);
+                   ids[t], config.table_rows());
     MAGISTER_CHECK(config.first_other_id == 0 || ids[t] < config.first_other_id, ExitCode::kData,
                    "token id {} stands for a part of an image or a sound (ids from {} on do, and only texts are "
                    "computed); use other records",

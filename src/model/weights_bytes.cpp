@@ -156,7 +156,7 @@ std::uint64_t host_copy_bytes(const ModelConfig& config, at::ScalarType dtype) {
   std::uint64_t numbers = 0;
   for (const ModelParameter& row : model_parameters(config)) {
     const bool is_table = row.name == &TensorNames::embed_tokens || row.name == &TensorNames::lm_head;
-    numbers += row.kind == nullptr && is_table ? num_elements(row.shape) : 0;
+    if (row.kind == nullptr && is_table) numbers += num_elements({config.vocab_size, row.shape.back()});
   }
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     for (const LayerParameter& row : layer_parameters(config, layer)) {

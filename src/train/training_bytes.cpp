@@ -72,7 +72,7 @@ std::uint64_t gradients_left(const TrainingShape& shape) {
 
 std::uint64_t table_bytes(const ModelConfig& config) {
   const std::int64_t of_vectors = config.per_layer_width > 0 ? config.per_layer_vocab : 0;
-  return 4 * static_cast<std::uint64_t>(config.vocab_size * config.hidden_size +
+  return 4 * static_cast<std::uint64_t>(config.table_rows() * config.hidden_size +
                                         of_vectors * config.num_hidden_layers * config.per_layer_width);
 }
 

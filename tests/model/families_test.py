@@ -69,7 +69,7 @@ def check_variant(name, work, passes=None):
     path = tiny_models.make(work, name)
     model = tiny_models.load_reference(path)
     config = tiny_models.text_config(model)
-    token_lists = tiny_models.sequences(config.vocab_size, LENGTHS)
+    token_lists = tiny_models.sequences(tiny_models.num_ids(config), LENGTHS)
     expected = np.concatenate(tiny_models.reference_logits(path, token_lists, model))
     (work / "tokens.json").write_text(json.dumps(token_lists))
     passes = [size for size in passes or passes_of(name, config.model_type) if int(size[0]) <= config.num_attention_heads]

@@ -149,7 +149,9 @@ def check_sizes(name, work):
         for shard in found["shards"]:
             check(shard["loaded_bytes"] == shard["weight_bytes"], f"{name}: bytes of a shard of {folder.name}: {shard}")
     # Granite's classes with windows have one embedding for each base, and one that is not used.
-    rope = None if not hasattr(model.base_model, "rotary_emb") or hasattr(model.base_model, "rotary_embs") or isinstance(next(iter(model.config.rope_parameters.values())), dict) else compare_rope(name, out, model)
+    ropes = getattr(model.config, "rope_parameters", None) or {}
+    has_one = hasattr(model.base_model, "rotary_emb") and not hasattr(model.base_model, "rotary_embs")
+    rope = compare_rope(name, out, model) if has_one and ropes and not any(isinstance(value, dict) for value in ropes.values()) else None
     print(f"{name:26s} rotary tables differ by {'-' if rope is None else f'{rope:.2g}'}")
 
 

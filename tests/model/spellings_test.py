@@ -54,6 +54,23 @@ def tied_inside(config):
     config["text_config"]["tie_word_embeddings"] = config.pop("tie_word_embeddings")
 
 
+def renamed(names, architecture):
+    def change(config):
+        for new, old in names.items():
+            config[old] = config.pop(new)
+        config["architectures"] = [architecture]
+    return change
+
+
+def deepseek_yarn(config):
+    """As Sarvam 105B is published: head_dim is what a server caches of a token."""
+    older_rope(config, "type")
+    config["rope_scaling"]["type"] = "deepseek_yarn"
+    config["head_dim"] = config["kv_lora_rank"] + config["qk_rope_head_dim"]
+
+
+EXAONE = {"num_hidden_layers": "num_layers", "rms_norm_eps": "layer_norm_epsilon", "hidden_act": "activation_function"}
+SARVAM = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}
 NEWEST = {"language_model.model.": "model.language_model.", "language_model.lm_head.": "lm_head.", "vision_tower.": "model.vision_tower.",
           "multi_modal_projector.": "model.multi_modal_projector."}
 NEWEST_QWEN = {"model.": "model.language_model.", "visual.": "model.visual."}
@@ -67,6 +84,9 @@ CASES = {
     "mistral3, newest names": ("mistral3", (inside(older_rope),), NEWEST),
     "qwen2.5-vl, flat": ("qwen2_5_vl", (flat_qwen,), {}),
     "qwen2.5-vl, newest names": ("qwen2_5_vl", (), NEWEST_QWEN),
+    "exaone, as published": ("exaone", (older_rope, older_dtype, renamed(EXAONE, "ExaoneForCausalLM")), {}),
+    "sarvam 30b, as published": ("sarvam_moe_uneven", (older_rope, renamed({**SARVAM, "attention_bias": "use_qkv_bias"}, "SarvamMoEForCausalLM")), {}),
+    "sarvam 105b, as published": ("sarvam_mla", (deepseek_yarn, renamed(SARVAM, "SarvamMLAForCausalLM")), {}),
     "glm-4.1v, tied inside": ("glm4v_tied", (tied_inside,), {}),
 }
 tiny_models.VARIANTS["glm4v_tied"] = tiny_models.dataclasses.replace(tiny_models.VARIANTS["glm4v"], changes={

@@ -3,8 +3,9 @@
 
 def variants(sizes):
     """-> {name: (family, changes[, other fields])}; sizes: tiny_models' names."""
-    UNEVEN, GRANITE, LATENT, GROUPED, YARN, DEFAULT, LAYERS, WITHOUT_GROUPS, NEOX_UNEVEN, GEMMA4 = (sizes[name] for name in (
-        "UNEVEN", "GRANITE", "LATENT", "GROUPED", "YARN", "DEFAULT", "LAYERS", "WITHOUT_GROUPS", "NEOX_UNEVEN", "GEMMA4"))
+    UNEVEN, GRANITE, LATENT, GROUPED, YARN, DEFAULT, LAYERS, WITHOUT_GROUPS, NEOX_UNEVEN, GEMMA4, LLAMA3 = (sizes[name] for name in (
+        "UNEVEN", "GRANITE", "LATENT", "GROUPED", "YARN", "DEFAULT", "LAYERS", "WITHOUT_GROUPS", "NEOX_UNEVEN", "GEMMA4", "LLAMA3"))
+    SARVAM = {**GROUPED, "head_dim": 20, "use_qk_norm": True}
     MIMO = {"head_dim": 24, "v_head_dim": 16, "num_key_value_heads": 1, "num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8, "n_routed_experts": 8,
             "num_experts_per_tok": 3, "moe_intermediate_size": 40, "routed_scaling_factor": 1.7, "rope_parameters": {
                 "full_attention": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.334},
@@ -62,4 +63,15 @@ def variants(sizes):
         "biogpt": ("biogpt", {**WITHOUT_GROUPS, "tie_word_embeddings": True}),
         "biogpt_uneven": ("biogpt", {**NEOX_UNEVEN, "max_position_embeddings": 130, "rope_parameters": None, "scale_embedding": False,
                                             "hidden_act": "gelu_new"}),
+        "apertus1p5": ("apertus1p5_text", {"output_vocab_size": 300}),
+        "apertus1p5_whole_head": ("apertus1p5_text", {**UNEVEN, "attention_bias": True, "tie_word_embeddings": True}),
+        "apertus1p5_outer": ("apertus1p5_text", {"output_vocab_size": 300, "pad_token_id": 0}, {"outer": "apertus1p5"}),
+        "exaone": ("exaone", {"rope_parameters": LLAMA3}),
+        "gguf_exaone": ("exaone", {"rope_parameters": LLAMA3}, {"gguf": (sizes["Type"].Q8_0, sizes["Type"].F16)}),
+        "exaone_uneven": ("exaone", {**UNEVEN, "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}),
+        "sarvam_moe": ("sarvam_moe", {**SARVAM, "n_shared_experts": 2}),
+        "sarvam_moe_uneven": ("sarvam_moe", {**UNEVEN, **SARVAM, "moe_intermediate_size": 37, "attention_bias": True, "use_qk_norm": False,
+                                                    "norm_topk_prob": False, "n_group": 1, "topk_group": 1}),
+        "sarvam_mla": ("sarvam_mla", {**LATENT, **GROUPED, "q_lora_rank": None, "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+        "sarvam_mla_queries": ("sarvam_mla", {**LATENT, **GROUPED, "n_group": 1, "topk_group": 1, "attention_bias": True, "n_shared_experts": 2}),
     }

@@ -73,7 +73,11 @@ VISION = {"llama4": {**LAYERED_SIGHT, "vision_output_dim": 32, "projector_input_
           "gemma4": {**LAYERED_SIGHT, "num_key_value_heads": 2, "head_dim": 16},
           "gemma4_unified": {"mm_embed_dim": 32, "output_proj_dims": 32, "mm_posemb_size": 4, "patch_size": 4, "pooling_kernel_size": 2}, "qwen2_5_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64},
           "qwen3_vl": {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}}
-SOUND = {"gemma3n": {"hidden_size": 32, "conf_num_attention_heads": 2, "conf_num_hidden_layers": 1, "sscp_conv_channel_size": [4, 4]}}
+# Apertus 1.5 makes ids of images and sounds, which stand behind those of texts.
+VISION["apertus1p5"] = {"codebook_size": 12, "embed_dim": 8, "latent_channels": 8, "base_channels": 32, "channel_multiplier": [1], "num_res_blocks": 1,
+                        "attn_resolutions": []}
+OTHER_KEYS = {"apertus1p5": {"image_token_id": 5, "audio_token_id": 6, "image_token_offset": 300, "audio_token_offset": 312}}
+SOUND = {"apertus1p5": {"model_type": "wavtokenizer_encoder", "codebook_size": 8, "codebook_dim": 32, "hidden_size": 32, "num_filters": 4}, "gemma3n": {"hidden_size": 32, "conf_num_attention_heads": 2, "conf_num_hidden_layers": 1, "sscp_conv_channel_size": [4, 4]}}
 GROUPED = {"n_routed_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_hidden_layers": 3, "first_k_dense_replace": 1,
            "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}
 # Learned or fixed tables of positions are longer than the longest text.
@@ -423,6 +427,11 @@ def text_config(model):
     return model.config.get_text_config()
 
 
+def num_ids(config):
+    """Ids of texts: with a pruned head there are no outputs for those of images and sounds behind them."""
+    return getattr(config, "output_vocab_size", None) or config.vocab_size
+
+
 def use_small_gemma3n_encoder():
     """A product in the place of Gemma 3n's image encoder, for which transformers needs timm."""
     class Encoder(transformers.PreTrainedModel):
@@ -439,6 +448,10 @@ def use_small_gemma3n_encoder():
 use_small_gemma3n_encoder()
 
 
+# Llama 4's class of images and texts asks its decoder's outputs for this, which transformers 5.24.0 gives to other outputs alone.
+transformers.modeling_outputs.MoeCausalLMOutputWithPast.image_outputs = None
+
+
 def build(variant, seed):
     options = {**SMALL, **variant.changes}
     options.setdefault("rope_parameters", {"rope_type": "default", "rope_theta": 10000.0})
@@ -447,7 +460,7 @@ def build(variant, seed):
     else:
         options["rope_parameters"] = dict(options["rope_parameters"])
     if variant.outer:
-        others = {"audio_config": SOUND[variant.outer]} if variant.outer in SOUND else {}
+        others = {**OTHER_KEYS.get(variant.outer, {}), **({"audio_config": SOUND[variant.outer]} if variant.outer in SOUND else {})}
         config = transformers.AutoConfig.for_model(variant.outer, text_config={"model_type": variant.family, **options}, vision_config=VISION[variant.outer],
                                                    **others, tie_word_embeddings=options["tie_word_embeddings"])
         model = transformers.AutoModelForImageTextToText.from_config(config, attn_implementation="eager").float().eval()

@@ -40,7 +40,7 @@ OF_FILES = ("llama_sharded", "llama_bf16", "llama_f16", "llama_head_20", "llama_
 # Read as what their codes stand for; a training refuses them before that, tests/end_to_end/all_families_test.py.
 OF_FILES = (*OF_FILES, "gpt_oss_mxfp4")
 OTHER_PARTS = ("model.embed_vision.", "model.vision_embedder.", "vision_model.", "model.vision_tower.", "vision_tower.", "multi_modal_projector.", "visual.", "model.visual.",
-               "model.audio_tower.", "model.embed_audio.")
+               "model.audio_tower.", "model.embed_audio.", "model.vision_tokenizer.", "model.audio_tokenizer.")
 RECOMPUTED = ("llama", "gemma2", "gemma4_shared_keys", "gemma3n", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss", "glm_moe_dsa")
 STEPS = (("linear", "llama_biases"), ("cosine", "llama_biases"), ("constant", "llama_biases"), ("cosine", "gpt2"), ("cosine", "gpt_neox"), ("cosine", "mixtral"),
          ("cosine", "gpt_oss"))
@@ -81,7 +81,7 @@ def check_gradients(name, work):
     limit = LIMIT_OF_STREAMS if config.model_type == "gemma3n_text" else LIMIT_OF_VECTORS if getattr(config, "hidden_size_per_layer_input", 0) else LIMIT
     # To transformers' embeddings a padding token has no gradient, and without a row for a token's vectors by layer that is the row it has.
     most = config.vocab_size if config.pad_token_id is None else getattr(config, "vocab_size_per_layer_input", config.vocab_size)
-    sequences = [[1 if token == config.pad_token_id or token >= most else token for token in ids] for ids in tiny_models.sequences(config.vocab_size, LENGTHS)]
+    sequences = [[1 if token == config.pad_token_id or token >= most else token for token in ids] for ids in tiny_models.sequences(tiny_models.num_ids(config), LENGTHS)]
     steps = [[sequences[:3], sequences[3:]]]
     (work / "steps.json").write_text(json.dumps(steps))
     loss = batch_loss(model, steps[0])
@@ -138,7 +138,7 @@ def check_bf16(name, work):
     """With the same casts, and not with none: where a sum's last digit decides how it is rounded the two sides part by a bf16's digit."""
     path = tiny_models.make(work, name)
     model = tiny_models.load_reference(path)
-    sequences = tiny_models.sequences(tiny_models.text_config(model).vocab_size, LENGTHS)
+    sequences = tiny_models.sequences(tiny_models.num_ids(tiny_models.text_config(model)), LENGTHS)
     steps = [[sequences[:3], sequences[3:]]]
     (work / "steps.json").write_text(json.dumps(steps))
     out = work / "gradients.2"
@@ -183,7 +183,7 @@ def check_autocast(name, work):
     path = tiny_models.make(work, name)
     model = tiny_models.load_reference(path)
     config = tiny_models.text_config(model)
-    sequences = [[1 if token == config.pad_token_id else token for token in ids] for ids in tiny_models.sequences(config.vocab_size, LENGTHS)]
+    sequences = [[1 if token == config.pad_token_id else token for token in ids] for ids in tiny_models.sequences(tiny_models.num_ids(config), LENGTHS)]
     steps = [[sequences[:3], sequences[3:]]]
     (work / "steps.json").write_text(json.dumps(steps))
     out = work / "gradients.2"
@@ -233,7 +233,7 @@ def check_steps(work, schedule, name):
     model = tiny_models.load_reference(path).double()
     options = {"lr": 2e-3, "weight_decay": 0.1, "clip": 1.0, "schedule": schedule, "warmup": 3}
     generator = np.random.default_rng(6 if name == "gpt_oss" else 5)
-    steps = [[[generator.integers(0, tiny_models.text_config(model).vocab_size, n).tolist() for n in lengths] for lengths in ((9, 14), (30,))]
+    steps = [[[generator.integers(0, tiny_models.num_ids(tiny_models.text_config(model)), n).tolist() for n in lengths] for lengths in ((9, 14), (30,))]
              for _ in range(20)]
     (work / "steps.json").write_text(json.dumps(steps))
     (work / "options.json").write_text(json.dumps(options))

@@ -4,6 +4,7 @@
 // Face's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -267,8 +268,11 @@ struct ModelConfig {
   // By layer: of a token's gates in the MLP only those above mean + c * standard deviation pass, less this limit, where
   // c cuts off this part of a normal distribution; 0: all pass unchanged. Empty: in all layers (Gemma 3n).
   std::vector<double> gate_sparsity{};
-  // Ids from here on stand for images or sounds, whose embeddings are not in the decoder's table; 0: none do.
+  // Ids from here on stand for images or sounds; 0: none do.
   std::int64_t first_other_id = 0;
+  // Rows of the table of embeddings if there are more of them than outputs, vocab_size: those behind stand for images
+  // and sounds (Apertus 1.5); 0: as many. They are read by a training alone, which keeps them.
+  std::int64_t embedding_rows = 0;
   // Sparse layers also have a dense MLP. MLP and experts read the same stream through norms of their own, and their
   // normed outputs are added. A weight of an expert is multiplied by a learned number (Gemma 4).
   bool dense_beside_experts = false;
@@ -285,6 +289,7 @@ struct ModelConfig {
   std::int64_t position_rows() const {
     return max_position_embeddings + (encoder ? encoder->first_position : skipped_position_rows);
   }
+  std::int64_t table_rows() const { return std::max(vocab_size, embedding_rows); }
   // Output rows of the head: the vocabulary, or the labels.
   std::int64_t head_outputs() const { return is_classifier() ? static_cast<std::int64_t>(labels.size()) : vocab_size; }
 

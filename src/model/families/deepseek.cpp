@@ -1,8 +1,8 @@
 // DeepSeek-V2, DeepSeek-V3, Kimi K2, A.X K1: latent attention, dense layers first, then experts with shared ones. V2's
 // router takes softmax probabilities, and a group counts as its best; V3's takes sigmoids with a bias for the choice.
-// A.X K1 has a norm on what the experts add.
-// Sources: transformers DeepseekV2Config, DeepseekV2TopkRouter, DeepseekV3Config, DeepseekV3TopkRouter, AXK1Config and
-// AXK1MoE; Kimi K2's config.json, which names DeepseekV3ForCausalLM.
+// A.X K1 has a norm on what the experts add. Sarvam 105B is DeepSeek-V3 whose authors' files have other keys.
+// Sources: transformers DeepseekV2Config, DeepseekV2TopkRouter, DeepseekV3Config, DeepseekV3TopkRouter, AXK1Config,
+// AXK1MoE and SarvamMLAConfig; Kimi K2's config.json, which names DeepseekV3ForCausalLM.
 #include "magister/core/error.h"
 #include "model/families/expert_fields.h"
 #include "model/families/latent_fields.h"
@@ -51,6 +51,18 @@ void read_v3(const HfConfig& source, ModelConfig& config) {
   if (source.is_absent("routed_scaling_factor")) config.router.scaling = 2.5;
 }
 
+constexpr const char* kSarvamComputes[] = {
+    "kv_lora_rank",      "yarn",        "deepseek_yarn",        "n_routed_experts",
+    "num_local_experts", "num_experts", "partial_rotary_factor"};
+constexpr std::pair<const char*, const char*> kSarvamOtherKeys[] = {{"n_routed_experts", "num_experts"},
+                                                                    {"n_shared_experts", "num_shared_experts"}};
+constexpr std::pair<const char*, std::int64_t> kSarvamDefaults[] = {
+    {"kv_lora_rank", 512},           {"qk_nope_head_dim", 128},
+    {"qk_rope_head_dim", 64},        {"v_head_dim", 128},
+    {"n_routed_experts", 128},       {"n_shared_experts", 1},
+    {"moe_intermediate_size", 2048}, {"num_experts_per_tok", 8},
+    {"first_k_dense_replace", 1},    {"intermediate_size", 16384}};
+
 constexpr std::pair<const char*, const char*> kAxRenames[] = {
     {"post_feedforward_layernorm.weight", "post_mlp_layernorm.weight"}};
 constexpr std::pair<const char*, std::int64_t> kDefaultsAx[] = {
@@ -76,6 +88,17 @@ const Family kAxK1Family{.name = "axk1",
                          .hf_renames = deepseek::kAxRenames,
                          .classifier = "",
                          .hf_defaults = deepseek::kDefaultsAx};
+extern const Family kSarvamMlaFamily;
+const Family kSarvamMlaFamily{.name = "sarvam_mla",
+                              .model_type = "sarvam_mla",
+                              .architecture = "DeepseekV3ForCausalLM",
+                              .read_hf = deepseek::read_v3,
+                              .computes = deepseek::kSarvamComputes,
+                              .classifier = "",
+                              .published_architecture = "SarvamMLAForCausalLM",
+                              .hf_other_keys = deepseek::kSarvamOtherKeys,
+                              .hf_later_layers = "num_nextn_predict_layers",
+                              .hf_defaults = deepseek::kSarvamDefaults};
 extern const Family kDeepseekV2Family, kDeepseekV3Family, kKimiK2Family;
 const Family kDeepseekV2Family{.name = "deepseek_v2",
                                .model_type = "deepseek_v2",

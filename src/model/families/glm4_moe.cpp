@@ -1,9 +1,13 @@
 // GLM-4.5 and dots.llm1: Llama's layers with norms on each head of q and k, dense layers first, then experts whose
 // router takes sigmoids: a bias counts for the choice alone, only experts of the best groups can be chosen, and the
-// weights have a factor. GLM-4.5 rotates half of each head.
-// Source: transformers Glm4MoeConfig, Glm4MoeTopkRouter, Glm4MoeAttention, Dots1Config and Dots1Attention.
+// weights have a factor. GLM-4.5 rotates half of each head. Sarvam 30B is GLM-4.5 that rotates whole heads, in files
+// with other names and with q, k and v in one tensor.
+// Source: transformers Glm4MoeConfig, Glm4MoeTopkRouter, Glm4MoeAttention, Dots1Config, Dots1Attention and
+// SarvamMoEConfig, for Sarvam's names its conversion_mapping.py.
 #include "magister/core/error.h"
 #include "model/families/expert_fields.h"
+#include "model/families/latent_fields.h"
+#include "model/families/needed_value.h"
 
 namespace magister {
 namespace glm4_moe {
@@ -20,6 +24,36 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.qkv_bias = source.boolean_or("attention_bias", false);
   config.qk_norm = source.boolean_or("use_qk_norm", false);
   read_sigmoid_router(source, config);
+  config.norm_topk_prob = source.boolean_or("norm_topk_prob", true);
+}
+
+// The authors' config.json has the second names, transformers' the first.
+constexpr std::pair<const char*, const char*> kSarvamOtherKeys[] = {{"n_routed_experts", "num_experts"},
+                                                                    {"n_shared_experts", "num_shared_experts"},
+                                                                    {"attention_bias", "use_qkv_bias"}};
+constexpr std::pair<const char*, const char*> kSarvamRenames[] = {
+    {"model.embed_tokens.weight", "model.word_embeddings.weight"},
+    {"self_attn.qkv_proj.weight", "attention.query_key_value.weight"},
+    {"self_attn.qkv_proj.bias", "attention.query_key_value.bias"},
+    {"self_attn.o_proj.weight", "attention.dense.weight"},
+    {"self_attn.q_norm.weight", "attention.query_layernorm.weight"},
+    {"self_attn.k_norm.weight", "attention.key_layernorm.weight"},
+    {"mlp.gate.e_score_correction_bias", "mlp.gate.expert_bias"}};
+constexpr std::pair<const char*, std::int64_t> kSarvamDefaults[] = {
+    {"n_routed_experts", 128},  {"num_experts_per_tok", 6},   {"moe_intermediate_size", 1024}, {"n_shared_experts", 1},
+    {"num_key_value_heads", 4}, {"first_k_dense_replace", 1}, {"intermediate_size", 8192},     {"head_dim", 64}};
+
+void read_sarvam(const HfConfig& source, ModelConfig& config) {
+  // Keys of the authors' class, which transformers' does not read.
+  require_text(source, "score_function", "sigmoid");
+  need_flag(source, "moe_router_enable_expert_bias", true, true);
+  need_flag(source, "use_bias", false, false);
+  config.qkv_bias = source.boolean_or("attention_bias", false);
+  config.qk_norm = source.boolean_or("use_qk_norm", true);
+  config.fused_qkv_proj = true;
+  config.rotary_dim = source.rotary_dim(config.head_dim);
+  read_sigmoid_router(source, config);
+  if (source.is_absent("routed_scaling_factor")) config.router.scaling = 2.5;
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", true);
 }
 
@@ -49,7 +83,7 @@ void read_dots(const HfConfig& source, ModelConfig& config) {
 
 }  // namespace glm4_moe
 
-extern const Family kGlm4MoeFamily, kDots1Family;
+extern const Family kGlm4MoeFamily, kSarvamMoeFamily, kDots1Family;
 const Family kGlm4MoeFamily{.name = "glm4_moe",
                             .model_type = "glm4_moe",
                             .architecture = "Glm4MoeForCausalLM",
@@ -58,6 +92,18 @@ const Family kGlm4MoeFamily{.name = "glm4_moe",
                             .classifier = "",
                             .hf_later_layers = "num_nextn_predict_layers",
                             .hf_defaults = glm4_moe::kDefaults};
+const Family kSarvamMoeFamily{.name = "sarvam_moe",
+                              .model_type = "sarvam_moe",
+                              .architecture = "Glm4MoeForCausalLM",
+                              .read_hf = glm4_moe::read_sarvam,
+                              .computes = glm4_moe::kComputes,
+                              .hf_renames = glm4_moe::kSarvamRenames,
+                              .default_rope_theta = 8e6,
+                              .classifier = "",
+                              .published_architecture = "SarvamMoEForCausalLM",
+                              .hf_other_keys = glm4_moe::kSarvamOtherKeys,
+                              .hf_later_layers = "num_nextn_predict_layers",
+                              .hf_defaults = glm4_moe::kSarvamDefaults};
 const Family kDots1Family{.name = "dots1",
                           .model_type = "dots1",
                           .architecture = "Dots1ForCausalLM",

@@ -285,6 +285,8 @@ RopeConfig json_rope(const nlohmann::json& root, const RopeReading& reading) {
   std::string type = rope_type(rope);
   // Three positions a token, which are one number in a text without images.
   if (type == "mrope" && is_named(reading.computes, "mrope")) type = "default";
+  if (type == "deepseek_yarn" && is_named(reading.computes, "deepseek_yarn"))
+    type = "yarn";  // the same by another name
   std::vector<std::string> known =
       rope_types({"default", "linear", "dynamic", "llama3", "yarn"}, {{"longrope", "longrope"}}, reading.computes);
   // Layers that rotate the first part of a head alone have no place for its frequencies, which are those of all.

@@ -1,8 +1,9 @@
 // Llama 1 to 3.x, and models saved in the same form (SmolLM2, ...). GGUF files of Mistral models also have the
 // architecture llama. For this architecture, GGUF's converter reorders the rows of q and k into interleaved rotary
 // pairs.
-// Seed-OSS has biases of its own on attention, IQuest-Coder and InternLM3 other defaults.
-// Sources: transformers LlamaConfig, SeedOssConfig, IQuestCoderConfig and InternLM3Config; ggml GGUF specification.
+// Seed-OSS has biases of its own on attention, IQuest-Coder and InternLM3 other defaults, EXAONE 3 other names.
+// Sources: transformers LlamaConfig, SeedOssConfig, IQuestCoderConfig, InternLM3Config and ExaoneConfig, for EXAONE's
+// names its conversion_mapping.py; ggml GGUF specification.
 #include "magister/core/error.h"
 #include "model/families/expert_fields.h"
 
@@ -63,13 +64,45 @@ void read_hf_internlm(const HfConfig& source, ModelConfig& config) {
   config.qkv_bias = config.o_bias = config.mlp_bias = qkv;
 }
 
+// EXAONE 3, 3.5 and Deep. The authors' config.json has these names, transformers' the common ones.
+constexpr std::pair<const char*, const char*> kExaoneOtherKeys[] = {
+    {"num_hidden_layers", "num_layers"}, {"rms_norm_eps", "layer_norm_epsilon"}, {"hidden_act", "activation_function"}};
+constexpr std::pair<const char*, const char*> kExaoneRenames[] = {
+    {"model.embed_tokens.weight", "transformer.wte.weight"},
+    {"model.norm.weight", "transformer.ln_f.weight"},
+    {"input_layernorm.weight", "ln_1.weight"},
+    {"post_attention_layernorm.weight", "ln_2.weight"},
+    {"self_attn.q_proj.weight", "attn.attention.q_proj.weight"},
+    {"self_attn.q_proj.bias", "attn.attention.q_proj.bias"},
+    {"self_attn.k_proj.weight", "attn.attention.k_proj.weight"},
+    {"self_attn.k_proj.bias", "attn.attention.k_proj.bias"},
+    {"self_attn.v_proj.weight", "attn.attention.v_proj.weight"},
+    {"self_attn.v_proj.bias", "attn.attention.v_proj.bias"},
+    {"self_attn.o_proj.weight", "attn.attention.out_proj.weight"},
+    {"self_attn.o_proj.bias", "attn.attention.out_proj.bias"},
+    {"mlp.gate_proj.weight", "mlp.c_fc_0.weight"},
+    {"mlp.gate_proj.bias", "mlp.c_fc_0.bias"},
+    {"mlp.up_proj.weight", "mlp.c_fc_1.weight"},
+    {"mlp.up_proj.bias", "mlp.c_fc_1.bias"},
+    {"mlp.down_proj.weight", "mlp.c_proj.weight"},
+    {"mlp.down_proj.bias", "mlp.c_proj.bias"}};
+constexpr std::pair<const char*, std::int64_t> kExaoneDefaults[] = {{"num_key_value_heads", 8},
+                                                                    {"intermediate_size", 14336}};
+
+void read_hf_exaone(const HfConfig& source, ModelConfig& config) {
+  read_hf(source, config);
+  if (!source.has("rms_norm_eps")) config.rms_norm_eps = 1e-5;
+}
+
+void read_gguf_exaone(const GgufConfig&, ModelConfig&) {}  // the common keys say all
+
 // These keys are for GGUF files. config.json has another name for the first, which stays refused.
 constexpr const char* kComputes[] = {"expert_count", "rope.scaling.yarn"};
 constexpr const char* kYarn[] = {"yarn"};
 
 }  // namespace llama
 
-extern const Family kLlamaFamily, kSeedOssFamily, kIQuestCoderFamily, kInternLm3Family;
+extern const Family kLlamaFamily, kSeedOssFamily, kIQuestCoderFamily, kInternLm3Family, kExaoneFamily;
 const Family kLlamaFamily{.name = "llama",
                           .model_type = "llama",
                           .architecture = "LlamaForCausalLM",
@@ -95,5 +128,18 @@ const Family kInternLm3Family{.name = "internlm3",
                               .read_hf = llama::read_hf_internlm,
                               .classifier = "",
                               .published_architecture = "InternLM3ForCausalLM"};
+const Family kExaoneFamily{.name = "exaone",
+                           .model_type = "exaone",
+                           .architecture = "LlamaForCausalLM",
+                           .gguf_architecture = "exaone",
+                           .read_hf = llama::read_hf_exaone,
+                           .read_gguf = llama::read_gguf_exaone,
+                           .hf_renames = llama::kExaoneRenames,
+                           .default_rope_theta = 500000.0,
+                           .classifier = "",
+                           .published_architecture = "ExaoneForCausalLM",
+                           .hf_other_keys = llama::kExaoneOtherKeys,
+                           .hf_defaults = llama::kExaoneDefaults,
+                           .hf_layers = "transformer.h."};
 
 }  // namespace magister

@@ -1,5 +1,5 @@
 // The models of images and texts whose texts are computed here, and the names of their tensors.
-// Source: transformers' Gemma3Config, Gemma3nConfig, Gemma4Config, Gemma4UnifiedConfig, Mistral3Config,
+// Source: transformers' Apertus1p5Config, Gemma3Config, Gemma3nConfig, Gemma4Config, Gemma4UnifiedConfig, Mistral3Config,
 // Qwen2_5_VLConfig, Qwen3VLConfig and Glm4vConfig. For the names its conversion_mapping.py: transformers 5 reads all
 // three prefixes.
 #include "model/families/outer_model.h"
@@ -25,13 +25,16 @@ constexpr std::array kOuterModels = {
     OuterModel{"mistral3", "Mistral3ForConditionalGeneration", "mistral", true, false, true, false},
     OuterModel{"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false, true, false, true},
     OuterModel{"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false, false, false, false},
-    OuterModel{"glm4v", "Glm4vForConditionalGeneration", "glm4v_text", false, false, false, true}};
+    OuterModel{"glm4v", "Glm4vForConditionalGeneration", "glm4v_text", false, false, false, true},
+    OuterModel{"apertus1p5", "Apertus1p5ForConditionalGeneration", "apertus1p5_text", false, false, false, false}};
 
 constexpr const char* kTextPrefixes[] = {"model.language_model.", "language_model.model.", "model."};
-constexpr const char* kOtherParts[] = {"model.vision_tower.", "model.multi_modal_projector.", "model.visual.",
-                                       "vision_tower.",       "multi_modal_projector.",       "visual.",
-                                       "vision_model.",       "model.audio_tower.",           "model.embed_vision.",
-                                       "model.embed_audio.",  "model.vision_embedder."};
+constexpr const char* kOtherParts[] = {
+    "model.vision_tower.",   "model.multi_modal_projector.", "model.visual.",
+    "vision_tower.",         "multi_modal_projector.",       "visual.",
+    "vision_model.",         "model.audio_tower.",           "model.embed_vision.",
+    "model.embed_audio.",    "model.vision_embedder.",       "model.vision_tokenizer.",
+    "model.audio_tokenizer."};
 
 constexpr const char* kHeads[] = {"lm_head.weight", "language_model.lm_head.weight"};
 

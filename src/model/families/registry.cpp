@@ -23,7 +23,8 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
     kDeepseekV32Family, kGlmMoeDsaFamily, kKimiK2Family, kGlm4MoeLiteFamily, kYoutuFamily, kGemma4Family,
     kGemma3nFamily, kGemma4UnifiedFamily, kMiMoV2Family, kExaoneMoeFamily, kGraniteMoeSharedFamily, kGraniteSwaFamily,
     kGraniteMoeSwaFamily, kAxK1Family, kSolarOpenFamily, kHyV3Family, kKolibri1Family, kFlintFamily, kAfmoeFamily,
-    kLagunaFamily, kMiniCpm3Family, kNanoChatFamily, kAriaFamily, kBioGptFamily;
+    kLagunaFamily, kMiniCpm3Family, kNanoChatFamily, kAriaFamily, kBioGptFamily, kExaoneFamily, kSarvamMoeFamily,
+    kSarvamMlaFamily, kApertus1p5Family;
 
 namespace {
 
@@ -53,7 +54,8 @@ std::vector<const Family*>& all_families() {
       &kGraniteSwaFamily,  &kGraniteMoeSwaFamily, &kAxK1Family,        &kSolarOpenFamily,
       &kHyV3Family,        &kKolibri1Family,      &kFlintFamily,       &kAfmoeFamily,
       &kLagunaFamily,      &kMiniCpm3Family,      &kNanoChatFamily,    &kAriaFamily,
-      &kBioGptFamily,
+      &kBioGptFamily,      &kExaoneFamily,        &kSarvamMoeFamily,   &kSarvamMlaFamily,
+      &kApertus1p5Family,
   };
   return all;
 }
