@@ -157,10 +157,11 @@ void SamplePlan::add_samples(const Record& record, std::span<const TokenId> ids,
   MAGISTER_ASSERT(!rules.marks_assistant || assistant.size() == ids.size());
   const std::uint64_t length = ids.size();
   for (const TokenId id : ids) {
-    MAGISTER_CHECK(id >= 0 && id < rules.vocab_size, ExitCode::kData,
-                   "{}: token id {} is outside the model's vocabulary of {} (there is no embedding for it); use the "
-                   "tokenizer that belongs to the model",
-                   record.where, id, rules.vocab_size);
+    MAGISTER_CHECK(
+        id >= 0 && id < rules.vocab_size, ExitCode::kData,
+        "{}: token id {} is outside the model's vocabulary of {} (it has no embedding or no output); use the "
+        "tokenizer that belongs to the model",
+        record.where, id, rules.vocab_size);
   }
   MAGISTER_CHECK(length >= rules.min_length, ExitCode::kData,
                  "{}: the record has {} tokens, less than {} (nothing can follow "

@@ -44,7 +44,7 @@ HEADS = f"""  - {{{{task: train, name: reward, objective: reward, dataset: {{{{p
   - {{{{task: train, name: value, objective: value, rollouts: {{{{task: rollouts}}}}, {TRAIN}}}}}
 """
 FAMILIES = ("gpt2", "gpt_neox", "mixtral", "gpt_oss")
-OF_TEXTS_ALONE = ("qwen3_moe", "olmoe", "gemma3_outer", "glm4_moe", "gemma3n")
+OF_TEXTS_ALONE = ("qwen3_moe", "olmoe", "gemma3_outer", "glm4_moe", "gemma3n", "sarvam_moe", "apertus1p5")
 T = "tasks.0."
 
 

@@ -501,7 +501,7 @@ def make(out_dir, name, seed=0):
     """Makes the variant below out_dir and returns what an experiment's model.path takes."""
     variant, out_dir = VARIANTS[name], pathlib.Path(out_dir)
     model = build(variant, seed)
-    tokenizer = tiny_tokenizer.make_tokenizer(text_config(model).vocab_size)
+    tokenizer = tiny_tokenizer.make_tokenizer(num_ids(text_config(model)))
     folder = out_dir / (f"{name}.reference" if variant.gguf else name)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder

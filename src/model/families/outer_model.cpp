@@ -1,7 +1,7 @@
 // The models of images and texts whose texts are computed here, and the names of their tensors.
-// Source: transformers' Apertus1p5Config, Gemma3Config, Gemma3nConfig, Gemma4Config, Gemma4UnifiedConfig, Mistral3Config,
-// Qwen2_5_VLConfig, Qwen3VLConfig and Glm4vConfig. For the names its conversion_mapping.py: transformers 5 reads all
-// three prefixes.
+// Source: transformers' Apertus1p5Config, Gemma3Config, Gemma3nConfig, Gemma4Config, Gemma4UnifiedConfig,
+// Mistral3Config, Qwen2_5_VLConfig, Qwen3VLConfig and Glm4vConfig. For the names its conversion_mapping.py:
+// transformers 5 reads all three prefixes.
 #include "model/families/outer_model.h"
 
 #include <algorithm>

@@ -63,10 +63,11 @@ HeldOut::HeldOut(const Communicator& world, const TrainConfig& config, const Hel
     for (SampleTokens& sample : samples) {
       if (sample.ids.size() > config.batches.max_length) sample.ids.resize(config.batches.max_length);
       for (const TokenId id : sample.ids) {
-        MAGISTER_CHECK(id >= 0 && id < source.vocab_size, ExitCode::kData,
-                       "{}: token id {} is outside of the model's vocabulary of {} (it has no embedding); these ids "
-                       "are another tokenizer's",
-                       record.where, id, source.vocab_size);
+        MAGISTER_CHECK(
+            id >= 0 && id < source.vocab_size, ExitCode::kData,
+            "{}: token id {} is outside of the model's vocabulary of {} (it has no embedding or no output); these ids "
+            "are another tokenizer's",
+            record.where, id, source.vocab_size);
       }
       sample.assistant.resize(sample.ids.size(), sample.assistant.empty() ? 1 : 0);
       whole = whole && has_target(sample, of_rewards);
