@@ -139,9 +139,11 @@ constexpr Row kKeys[] = {
      "there is no search by beams; best_of keeps the "
      "most probable of several texts"},
     {"stream streaming", "remove it: texts are in the results when these are complete"},
-    {"generation sampling_params generation_config gen_kwargs generation_kwargs sampling inference",
+    {"generation inference",
      "here that is a task of its own, `task: generate`, which has the keys of its texts: temperature, "
      "max_new_tokens, max_sequences"},
+    {"sampling_params generation_config gen_kwargs generation_kwargs sampling",
+     "here these are keys of the task that writes the texts: temperature, top_p, top_k, max_new_tokens, n"},
     {"num_ctx n_ctx context_window", "here that is max_prompt_length and max_new_tokens together"},
     {"num_clients max_clients clients concurrency max_concurrency max_concurrent_requests parallel_requests",
      "here that is max_sequences: texts that a group writes at the same time"},

@@ -28,6 +28,7 @@ TEST(ForeignNames, WordsOfStudies) {
       {"judge_model", "tasks.0.model.path"},
       {"distillation", "task: teacher_logits"},
       {"generation", "task: generate"},
+      {"sampling", "keys of the task that writes the texts: temperature, top_p"},
       {"run_id", "`answers`: the path of that run's"},
       {"semantic_entropy", "no task clusters texts"},
       {"g_nll", "the sum of a text's column logprob"},
