@@ -91,6 +91,8 @@ void ConfigNode::also_called(std::string_view key, const std::vector<std::string
 
 void ConfigNode::outside_identity(std::string_view key) { resolved_->outside_identity.emplace_back(key); }
 
+void ConfigNode::identity_alone(std::string_view key) { resolved_->identity_alone.emplace_back(key); }
+
 void ConfigNode::text_form(std::string_view key, std::string_view pattern) {
   for (ConfigRule& rule : rules_->key(key).rules) {
     if (rule.type == ConfigRule::Type::kText) rule.pattern = pattern;

@@ -19,8 +19,8 @@ struct Part {
 
   bool has_entry(const std::string& path, std::size_t i) const { return path != list || i == entry; }
   bool has_member(const Resolved& map, const std::string& name) const {
-    return !of_identity ||
-           std::find(map.outside_identity.begin(), map.outside_identity.end(), name) == map.outside_identity.end();
+    const std::vector<std::string>& left_out = of_identity ? map.outside_identity : map.identity_alone;
+    return std::find(left_out.begin(), left_out.end(), name) == left_out.end();
   }
 };
 

@@ -21,6 +21,7 @@ struct ConfigNode::Resolved {
   std::vector<std::pair<std::string, std::unique_ptr<Resolved>>> members{};
   std::vector<std::unique_ptr<Resolved>> items{};
   std::vector<std::string> outside_identity{};  // members that do not decide results
+  std::vector<std::string> identity_alone{};    // members that the reader would refuse
 
   // Returns the place of a member; reading a key twice gives the same place.
   Resolved& member(std::string_view key);

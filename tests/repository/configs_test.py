@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import yaml
@@ -52,10 +53,16 @@ class Configs(unittest.TestCase):
         return flatten(yaml.safe_load(result.stdout))
 
     def test_examples_are_accepted_and_stable(self):
+        """What is printed of one is an experiment, too, of which the same is printed."""
         examples = sorted(path.name for path in (ROOT / "configs").glob("*.yaml"))
-        self.assertLessEqual({"quickstart.yaml", "array.yaml"}, set(examples))
+        self.assertLessEqual({"quickstart.yaml", "array.yaml", "batch.yaml"}, set(examples))
         for name in examples:
-            self.resolved(name)
+            with self.subTest(name=name), tempfile.NamedTemporaryFile("w", suffix=".yaml") as again:
+                printed = run("run", f"configs/{name}", "--print-config")
+                self.assertEqual(printed.returncode, 0, printed.stderr)
+                again.write(printed.stdout)
+                again.flush()
+                self.assertEqual(run("run", again.name, "--print-config").stdout, printed.stdout)
 
     def test_the_table_is_the_program(self):
         # Every optional key once, so that the resolved experiment shows all there are.

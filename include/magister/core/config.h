@@ -120,6 +120,9 @@ class ConfigNode {
   void also_called(std::string_view key, const std::vector<std::string>& other_names);
   // This key, which was read before, does not decide results: ConfigDocument::identity_yaml() leaves it out.
   void outside_identity(std::string_view key);
+  // This key, which was read before, does not apply after all, and a reader would refuse it: resolved_yaml() leaves it
+  // out. identity_yaml() keeps it, so that older files keep their identity.
+  void identity_alone(std::string_view key);
   // Sets the form of a text that was read before, as a regular expression (ECMA 262), for the schema.
   void text_form(std::string_view key, std::string_view pattern);
 

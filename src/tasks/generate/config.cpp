@@ -57,6 +57,7 @@ void read_records(ConfigNode& node, const ExperimentConfig& experiment, Generate
       if (dataset.has(key))
         dataset.reject(key, "is given together with `prompt` (which names the fields itself); remove one of them");
     }
+    dataset.identity_alone("text");
     config.dataset.whole_record = true;
     config.dataset.messages_field.clear();
     config.dataset.tokens_field.clear();
@@ -90,6 +91,7 @@ void read_requests(ConfigNode& node, GenerateConfig& config) {
                      "is given where the records are requests (chat and key are theirs: body.messages and "
                      "custom_id; they are files); remove it or `requests`");
   }
+  dataset.identity_alone("text");
   config.dataset.whole_record = true;
   config.dataset.tokens_field.clear();
   config.dataset.messages_field = "body.messages";
