@@ -93,6 +93,24 @@ TEST(Identity, AFileOfAnEarlierBuildIsKnownByItsExperiment) {
             "its dataset_sha256 is aa, this run's is bb (tasks.0.dataset.path names other content)");
 }
 
+TEST(Identity, FilesBesideAModelAreNamedByTheirKeys) {
+  const auto message = [](const std::string& experiment, const std::string& attribute) {
+    const Attributes found = {{"experiment", experiment}, {attribute, std::string("aa")}};
+    const Attributes expected = {{"experiment", experiment}, {attribute, std::string("bb")}};
+    return identity_differences(found, expected);
+  };
+  const std::string with_files = with_task(
+      "    model:\n      path: m\n      adapter: lora\n      chat_template: t.jinja\n      tokenizer: other\n");
+  const std::string alone = with_task("    model:\n      path: m\n");
+  EXPECT_THAT(message(with_files, "adapter_sha256"), HasSubstr("(tasks.0.model.adapter names other content)"));
+  EXPECT_THAT(message(with_files, "chat_template_sha256"),
+              HasSubstr("(tasks.0.model.chat_template names other content)"));
+  EXPECT_THAT(message(with_files, "tokenizer_sha256"), HasSubstr("(tasks.0.model.tokenizer names other content)"));
+  EXPECT_THAT(message(with_files, "model_sha256"),
+              HasSubstr("(tasks.0.model.path or tasks.0.model.adapter names other content)"));
+  EXPECT_THAT(message(alone, "chat_template_sha256"), HasSubstr("(tasks.0.model.path names other content)"));
+}
+
 TEST(Identity, AnExperimentThatIsNoYamlCountsByItsHash) {
   const Attributes found = {{"experiment", std::string("{{{")}, {"config_sha256", std::string("aa")}};
   const Attributes expected = {{"experiment", with_task("")}, {"config_sha256", std::string("bb")}};

@@ -185,6 +185,16 @@ bool leads_to(const std::string& attribute, const std::string& name) {
   return attribute == "end_tokens" && !beside && has("model");
 }
 
+// Files that model.path has too, and that a key of `model` may name instead.
+constexpr const char* kOwnFiles[] = {"adapter", "chat_template", "tokenizer"};
+
+// True if the key names the file of the attribute: model.adapter that of adapter_sha256.
+bool names_own_file(const std::string& attribute, const std::string& name) {
+  return std::ranges::any_of(kOwnFiles, [&](const std::string& file) {
+    return attribute.starts_with(file + "_") && name.ends_with("model." + file);
+  });
+}
+
 const std::string* text_of_attribute(const Attributes& attributes, const std::string& name) {
   const AttributeValue* const value = find_attribute(attributes, name);
   return value == nullptr ? nullptr : std::get_if<std::string>(value);
@@ -219,14 +229,22 @@ std::vector<std::string> differing_keys(const std::string& one, const std::strin
 KeysBehind keys_behind(const std::string& attribute, const std::string& one, const std::string& other,
                        const IdentitySides& sides) {
   KeysBehind keys;
-  for (const auto& [name, key] : compared_keys(one, other, sides)) {
-    if ((key.decides && !key.by_content) || !leads_to(attribute, name)) continue;
+  std::vector<std::string> same;
+  const auto compared = compared_keys(one, other, sides);
+  const bool has_own =
+      std::ranges::any_of(compared, [&](const auto& entry) { return names_own_file(attribute, entry.first); });
+  for (const auto& [name, key] : compared) {
+    const bool counts = has_own ? names_own_file(attribute, name) : !key.decides || key.by_content;
+    if (!counts || !leads_to(attribute, name)) continue;
+    // The hash of a model covers its adapter.
+    const bool of_model = key.by_content || has_own || (attribute.starts_with("model_") && name.ends_with(".adapter"));
     if (key.one != key.other) {
       keys.differing.push_back(both_values(key, sides));
-    } else if (key.by_content) {
-      keys.same.push_back(key.path + " names other content");
+    } else if (of_model) {
+      same.push_back(key.path);
     }
   }
+  if (!same.empty()) keys.same = {fmt::format("{} names other content", fmt::join(same, " or "))};
   return keys;
 }
 
