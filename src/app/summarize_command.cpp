@@ -4,6 +4,7 @@
 #include "app/commands.h"
 #include "app/on_rank_zero.h"
 #include "magister/app/experiment.h"
+#include "magister/io/results/results_file.h"
 #include "magister/run/run_log.h"
 
 namespace magister {
@@ -46,8 +47,15 @@ ExitCode summarize_command(Invocation& call) {
       Experiment::load(call.world, call.line.positional("FILE.yaml"), call.line.rest("key.path=value"), call.kinds);
   return on_rank_zero(call.world, [&] {
     const Communicator alone;
+    const std::vector<std::size_t> chosen = chosen_tasks(experiment, call.kinds, call.line.option("--task"));
+    for (const std::size_t i : chosen) {
+      const std::string path = experiment.results_path(i);
+      MAGISTER_CHECK(ResultsFile::state_on_disk(path) != ResultsFile::State::kAbsent, ExitCode::kData,
+                     "{}: there is no such file (a summary covers the results of a run); run the experiment first",
+                     printable(path));
+    }
     RunLog log(experiment.config().folder() + "/run.jsonl");
-    for (const std::size_t i : chosen_tasks(experiment, call.kinds, call.line.option("--task"))) {
+    for (const std::size_t i : chosen) {
       RunContext context{.world = alone,
                          .experiment = experiment.config(),
                          .results_path = experiment.results_path(i),
