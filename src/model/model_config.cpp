@@ -67,6 +67,12 @@ ModelDescription describe_source(HfConfig& source, const TensorFile* file) {
   const OuterModel* outer = source.enter_text();
   const Family& family = family_of(source);
   description.config = read_config(source, family);
+  // The classes around any decoder take its hidden states, and multiply them by the head alone.
+  const bool scales = description.config.logit_scale != 1.0 || description.config.final_logit_softcapping != 0.0;
+  MAGISTER_CHECK(outer == nullptr || !outer->any_text || !scales, ExitCode::kData,
+                 "{}: text_config is a {} whose logits are scaled or capped (transformers leaves that out in a {}, and "
+                 "programs differ in it); use another model",
+                 printable(source.path()), description.config.family, outer->model_type);
   description.names = hf_tensor_names(description.config, family);
   if (outer != nullptr) use_outer_names(description, *outer, file, source.path());
   return description;

@@ -58,6 +58,7 @@ inline json base_config(const std::string& type) {
                                                       {"gemma3", ""},
                                                       {"qwen3_vl", ""},
                                                       {"mistral3", ""},
+                                                      {"llava_next", ""},
                                                       {"qwen2_moe", ""},
                                                       {"glm4_moe", ""},
                                                       {"hunyuan_v1_moe", ""}};  // "": the test gives the class, or none

@@ -99,6 +99,13 @@ INSTANTIATE_TEST_SUITE_P(
                 "mistral3",
                 R"({"architectures": null, "text_config": {"model_type": "mamba"}})",
                 {"model_type is \"mamba\""}},
+        Refusal{
+            "outer_of_a_text_with_scaled_logits",
+            "llava_next",
+            R"({"architectures": null, "text_config": {"model_type": "granite", "vocab_size": 320, "hidden_size": 64,
+                   "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+                   "max_position_embeddings": 128, "logits_scaling": 8.0}})",
+            {"text_config is a granite whose logits are scaled", "llava_next"}},
         Refusal{"outer_that_looks_ahead",
                 "gemma3",
                 R"({"architectures": null, "text_config": {"use_bidirectional_attention": true}})",

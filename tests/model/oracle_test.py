@@ -126,8 +126,9 @@ LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3", "ministral", "cwm", "seed_os
 
 def num_text_parameters(model):
     """Of a model of images and texts those of its text decoder and head; a tied head counts once, and a router's bias that transformers has as a buffer."""
-    if hasattr(getattr(model, "model", None), "language_model"):
-        parts = [model.model.language_model, model.lm_head]
+    decoder = next((name for name in ("language_model", "text_model") if hasattr(getattr(model, "model", None), name)), None)
+    if decoder:
+        parts = [getattr(model.model, decoder), model.lm_head]
     else:
         parts = [getattr(model, "language_model", model)]  # Llama 4's has its head
     tensors = {p for part in parts for p in part.parameters()} | {b for name, b in model.named_buffers() if name.endswith(("e_score_correction_bias", "layer_scalar")) and "vision" not in name and "audio" not in name}

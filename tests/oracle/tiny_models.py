@@ -76,7 +76,11 @@ VISION = {"llama4": {**LAYERED_SIGHT, "vision_output_dim": 32, "projector_input_
 # Apertus 1.5 makes ids of images and sounds, which stand behind those of texts.
 VISION["apertus1p5"] = {"codebook_size": 12, "embed_dim": 8, "latent_channels": 8, "base_channels": 32, "channel_multiplier": [1], "num_res_blocks": 1,
                         "attn_resolutions": []}
-OTHER_KEYS = {"apertus1p5": {"image_token_id": 5, "audio_token_id": 6, "image_token_offset": 300, "audio_token_offset": 312}}
+DEEP_SIGHT = {**SIGHT, "depth": 1, "num_heads": 2, "out_hidden_size": 64}
+VISION.update({"qwen2_vl": {"embed_dim": 32, "depth": 1, "num_heads": 2, "hidden_size": 64}, "exaone4_5": DEEP_SIGHT, "glm46v": DEEP_SIGHT, "glm4v_moe": DEEP_SIGHT,
+               "kimi_k25": {**LAYERED_SIGHT, "pos_emb_height": 4, "pos_emb_width": 4}, "internvl": {**LAYERED_SIGHT, "image_size": [28, 28], "patch_size": [14, 14]},
+               **{name: LAYERED_SIGHT for name in ("llava", "llava_next", "llava_onevision", "idefics3", "smolvlm")}})
+OTHER_KEYS = {"kimi_k25": {"projection_hidden_size": 32}, "apertus1p5": {"image_token_id": 5, "audio_token_id": 6, "image_token_offset": 300, "audio_token_offset": 312}}
 SOUND = {"apertus1p5": {"model_type": "wavtokenizer_encoder", "codebook_size": 8, "codebook_dim": 32, "hidden_size": 32, "num_filters": 4}, "gemma3n": {"hidden_size": 32, "conf_num_attention_heads": 2, "conf_num_hidden_layers": 1, "sscp_conv_channel_size": [4, 4]}}
 GROUPED = {"n_routed_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_hidden_layers": 3, "first_k_dense_replace": 1,
            "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7}

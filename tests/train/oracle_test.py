@@ -40,7 +40,8 @@ OF_FILES = ("llama_sharded", "llama_bf16", "llama_f16", "llama_head_20", "llama_
 # Read as what their codes stand for; a training refuses them before that, tests/end_to_end/all_families_test.py.
 OF_FILES = (*OF_FILES, "gpt_oss_mxfp4")
 OTHER_PARTS = ("model.embed_vision.", "model.vision_embedder.", "vision_model.", "model.vision_tower.", "vision_tower.", "multi_modal_projector.", "visual.", "model.visual.",
-               "model.audio_tower.", "model.embed_audio.", "model.vision_tokenizer.", "model.audio_tokenizer.")
+               "model.audio_tower.", "model.embed_audio.", "model.vision_tokenizer.", "model.audio_tokenizer.", "mm_projector.", "model.mm_projector.",
+               "model.vision_model.", "model.connector.", "image_newline")
 RECOMPUTED = ("llama", "gemma2", "gemma4_shared_keys", "gemma3n", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss", "glm_moe_dsa")
 STEPS = (("linear", "llama_biases"), ("cosine", "llama_biases"), ("constant", "llama_biases"), ("cosine", "gpt2"), ("cosine", "gpt_neox"), ("cosine", "mixtral"),
          ("cosine", "gpt_oss"))

@@ -3,7 +3,7 @@
 // weights have a factor. GLM-4.5 rotates half of each head. Sarvam 30B is GLM-4.5 that rotates whole heads, in files
 // with other names and with q, k and v in one tensor.
 // Source: transformers Glm4MoeConfig, Glm4MoeTopkRouter, Glm4MoeAttention, Dots1Config, Dots1Attention and
-// SarvamMoEConfig, for Sarvam's names its conversion_mapping.py.
+// SarvamMoEConfig and Glm4vMoeTextConfig, for Sarvam's names its conversion_mapping.py.
 #include "magister/core/error.h"
 #include "model/families/expert_fields.h"
 #include "model/families/latent_fields.h"
@@ -25,6 +25,20 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   config.qk_norm = source.boolean_or("use_qk_norm", false);
   read_sigmoid_router(source, config);
   config.norm_topk_prob = source.boolean_or("norm_topk_prob", true);
+}
+
+// The text decoder of GLM-4.5V: its three positions of a token are one number in a text without images.
+constexpr const char* kVComputes[] = {"n_routed_experts",
+                                      "num_local_experts",
+                                      "num_experts",
+                                      "partial_rotary_factor",
+                                      "mrope",
+                                      "rope_parameters.mrope_section"};
+
+void read_v(const HfConfig& source, ModelConfig& config) {
+  read_hf(source, config);
+  config.qkv_bias = source.boolean_or("attention_bias", true);
+  config.qk_norm = false;
 }
 
 // The authors' config.json has the second names, transformers' the first.
@@ -83,7 +97,7 @@ void read_dots(const HfConfig& source, ModelConfig& config) {
 
 }  // namespace glm4_moe
 
-extern const Family kGlm4MoeFamily, kSarvamMoeFamily, kDots1Family;
+extern const Family kGlm4MoeFamily, kGlm4vMoeFamily, kSarvamMoeFamily, kDots1Family;
 const Family kGlm4MoeFamily{.name = "glm4_moe",
                             .model_type = "glm4_moe",
                             .architecture = "Glm4MoeForCausalLM",
@@ -92,6 +106,14 @@ const Family kGlm4MoeFamily{.name = "glm4_moe",
                             .classifier = "",
                             .hf_later_layers = "num_nextn_predict_layers",
                             .hf_defaults = glm4_moe::kDefaults};
+const Family kGlm4vMoeFamily{.name = "glm4v_moe_text",
+                             .model_type = "glm4v_moe_text",
+                             .architecture = "Glm4vMoeForConditionalGeneration",
+                             .read_hf = glm4_moe::read_v,
+                             .computes = glm4_moe::kVComputes,
+                             .classifier = "",
+                             .hf_later_layers = "num_nextn_predict_layers",
+                             .hf_defaults = glm4_moe::kDefaults};
 const Family kSarvamMoeFamily{.name = "sarvam_moe",
                               .model_type = "sarvam_moe",
                               .architecture = "Glm4MoeForCausalLM",

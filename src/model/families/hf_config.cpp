@@ -314,7 +314,8 @@ const OuterModel* HfConfig::enter_text() {
   const OuterModel* outer = outer_model(text_or("model_type", ""));
   if (outer == nullptr) return nullptr;
   for (const std::string& name : texts("architectures")) {
-    MAGISTER_CHECK(name == outer->architecture, ExitCode::kData,
+    const bool is_published = !name.empty() && name == outer->published_architecture;
+    MAGISTER_CHECK(name == outer->architecture || is_published, ExitCode::kData,
                    "{}: architectures names \"{}\" (of a {} only the texts of {} run here); use another model",
                    printable(path_), printable(name), outer->model_type, outer->architecture);
   }

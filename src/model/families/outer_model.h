@@ -19,6 +19,7 @@ struct OuterModel {
   bool tied_by_default = false, tied_by_text = false;
   // Ids from here on have embeddings in the encoders' tables, unless their configs name another id; 0: none have.
   std::int64_t first_other_id = 0;
+  const char* published_architecture = "";  // the class in files whose authors brought one of their own
 };
 
 // null: model_type is not that of such a model.

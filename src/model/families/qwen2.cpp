@@ -1,7 +1,9 @@
 // Qwen2 and Qwen2.5: Llama's layers, always with biases on q, k and v, and with windows in some layers if these are
 // enabled.
-// The text decoder of Qwen2.5-VL is one: its three positions of a token are one number in a text without images.
-// Source: transformers Qwen2Config, Qwen2Attention, Qwen2_5_VLTextConfig and Qwen2_5_VLRotaryEmbedding.
+// The text decoders of Qwen2-VL and Qwen2.5-VL are such: their three positions of a token are one number in a text
+// without images.
+// Source: transformers Qwen2Config, Qwen2Attention, Qwen2VLTextConfig, Qwen2_5_VLTextConfig and
+// Qwen2_5_VLRotaryEmbedding.
 #include "magister/core/error.h"
 #include "model/families/family.h"
 #include "model/families/qwen_windows.h"
@@ -41,7 +43,15 @@ void read_vl(const HfConfig& source, ModelConfig& config) {
 
 }  // namespace qwen2
 
-extern const Family kQwen2Family, kQwen25VlFamily;
+extern const Family kQwen2Family, kQwen2VlFamily, kQwen25VlFamily;
+const Family kQwen2VlFamily{.name = "qwen2_vl_text",
+                            .model_type = "qwen2_vl_text",
+                            .architecture = "Qwen2VLForConditionalGeneration",
+                            .read_hf = qwen2::read_vl,
+                            .computes = qwen2::kVlComputes,
+                            .default_rope_theta = 1e6,
+                            .classifier = "",
+                            .hf_defaults = qwen2::kVlDefaults};
 const Family kQwen25VlFamily{.name = "qwen2_5_vl_text",
                              .model_type = "qwen2_5_vl_text",
                              .architecture = "Qwen2_5_VLForConditionalGeneration",

@@ -24,7 +24,7 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
     kGemma3nFamily, kGemma4UnifiedFamily, kMiMoV2Family, kExaoneMoeFamily, kGraniteMoeSharedFamily, kGraniteSwaFamily,
     kGraniteMoeSwaFamily, kAxK1Family, kSolarOpenFamily, kHyV3Family, kKolibri1Family, kFlintFamily, kAfmoeFamily,
     kLagunaFamily, kMiniCpm3Family, kNanoChatFamily, kAriaFamily, kBioGptFamily, kExaoneFamily, kSarvamMoeFamily,
-    kSarvamMlaFamily, kApertus1p5Family;
+    kSarvamMlaFamily, kApertus1p5Family, kQwen2VlFamily, kGlm4vMoeFamily;
 
 namespace {
 
@@ -55,7 +55,7 @@ std::vector<const Family*>& all_families() {
       &kHyV3Family,        &kKolibri1Family,      &kFlintFamily,       &kAfmoeFamily,
       &kLagunaFamily,      &kMiniCpm3Family,      &kNanoChatFamily,    &kAriaFamily,
       &kBioGptFamily,      &kExaoneFamily,        &kSarvamMoeFamily,   &kSarvamMlaFamily,
-      &kApertus1p5Family,
+      &kApertus1p5Family,  &kQwen2VlFamily,       &kGlm4vMoeFamily,
   };
   return all;
 }
