@@ -177,19 +177,19 @@ const Tokenizer& Checkpoint::tokenizer() {
   const bool is_another = tokenizer_path() != path();
   auto tokenizer =
       std::make_unique<const Tokenizer>(is_another ? load_tokenizer(tokenizer_path()) : load_tokenizer(path(), *file_));
-  MAGISTER_CHECK(!is_another || tokenizer->vocab_size() <= config().vocab_size, ExitCode::kConfig,
+  MAGISTER_CHECK(!is_another || tokenizer->vocab_size() <= config().table_rows(), ExitCode::kConfig,
                  "model.tokenizer: {} has {} tokens, and {}/config.json a vocabulary of {} (some would have no row); "
                  "raise vocab_size",
-                 printable(tokenizer_path()), tokenizer->vocab_size(), printable(path()), config().vocab_size);
+                 printable(tokenizer_path()), tokenizer->vocab_size(), printable(path()), config().table_rows());
   // As in transformers: many models are published with a padding token that no text contains. Records with such ids are
   // refused.
-  if (tokenizer->vocab_size() > std::max(tokenizer->own_size(), config().vocab_size))
+  if (tokenizer->vocab_size() > std::max(tokenizer->own_size(), config().table_rows()))
     log_warning(
         "{}: the files next to the vocabulary name \"{}\", which is token {} of a model with {} rows; records with it "
         "are refused",
         printable(tokenizer_path()),
         printable(tokenizer->token_bytes(static_cast<TokenId>(tokenizer->vocab_size() - 1))),
-        tokenizer->vocab_size() - 1, config().vocab_size);
+        tokenizer->vocab_size() - 1, config().table_rows());
   tokenizer_ = std::move(tokenizer);
   return *tokenizer_;
 }
@@ -214,7 +214,7 @@ std::shared_ptr<const ModelRules> Checkpoint::rules(bool ends_count) {
   std::optional<std::shared_ptr<const ModelRules>>& known = rules_.at(ends_count ? 1 : 0);
   if (known) return *known;
   const bool is_first = !generation_;
-  if (is_first) generation_ = read_generation_config(path(), config().vocab_size);
+  if (is_first) generation_ = read_generation_config(path(), config().vocab_size, config().table_rows());
   if (is_first && !generation_->not_computed.empty())
     log_warning(
         "{}: {} (transformers would write other texts with it, and here nothing reads it; of stop_strings the task's "

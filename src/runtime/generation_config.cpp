@@ -62,8 +62,8 @@ const std::vector<Neutral>& foreign_keys() {
 
 class KeysReader {
  public:
-  KeysReader(const ordered_json& object, std::string file, std::int64_t vocab_size)
-      : object_(object), file_(std::move(file)), vocab_size_(vocab_size) {}
+  KeysReader(const ordered_json& object, std::string file, std::int64_t vocab_size, std::int64_t table_rows)
+      : object_(object), file_(std::move(file)), vocab_size_(vocab_size), table_rows_(table_rows) {}
 
   GenerationConfig read() {
     ModelRules& rules = config_.rules;
@@ -75,6 +75,7 @@ class KeysReader {
     if (find("min_new_tokens") != nullptr) rules.min_length = 0;  // as in the reference
     if (const ordered_json* given = find("forced_bos_token_id")) {
       rules.forced_first = id_of("forced_bos_token_id", *given);
+      if (has_no_output(*rules.forced_first)) refuse("forced_bos_token_id", *given, "a token of the head's outputs");
       config_.obeyed.emplace_back("forced_bos_token_id");
     }
     rules.forced_last = ids("forced_eos_token_id");
@@ -119,10 +120,13 @@ class KeysReader {
   }
 
   TokenId id_of(const char* key, const ordered_json& value) const {
-    if (!value.is_number_integer() || value < 0 || value >= vocab_size_)
-      refuse(key, value, fmt::format("a token of the vocabulary of {}", vocab_size_).c_str());
+    if (!value.is_number_integer() || value < 0 || value >= table_rows_)
+      refuse(key, value, fmt::format("a token of the vocabulary of {}", table_rows_).c_str());
     return value.get<TokenId>();
   }
+
+  // Such a token is in no text anyway.
+  bool has_no_output(TokenId id) const { return id >= vocab_size_; }
 
   // As in the reference: if suppress_tokens bars all forced tokens, no token would be left.
   void check_forced(const char* key, const std::vector<TokenId>& forced) const {
@@ -143,6 +147,7 @@ class KeysReader {
     } else {
       all.push_back(id_of(key, *given));
     }
+    std::erase_if(all, [&](TokenId id) { return has_no_output(id); });
     if (!all.empty()) config_.obeyed.emplace_back(key);
     return all;
   }
@@ -157,7 +162,10 @@ class KeysReader {
   void read_bad_words(const ordered_json& given) {
     constexpr const char* kKey = "bad_words_ids";
     if (!given.is_array()) refuse(kKey, given, "a list of lists of tokens");
-    for (const ordered_json& one : given) config_.rules.bad_words.push_back(sequence(kKey, one));
+    for (const ordered_json& one : given) {
+      std::vector<TokenId> tokens = sequence(kKey, one);
+      if (!has_no_output(tokens.back())) config_.rules.bad_words.push_back(std::move(tokens));
+    }
     if (!given.empty()) config_.obeyed.emplace_back(kKey);
   }
 
@@ -172,6 +180,7 @@ class KeysReader {
       std::vector<TokenId> tokens = sequence(kKey, one.at(0));
       const auto same = std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.first == tokens; });
       const auto bias = one.at(1).get<float>();
+      if (has_no_output(tokens.back())) continue;
       if (same != all.end()) {
         same->second = bias;
       } else {
@@ -183,7 +192,7 @@ class KeysReader {
 
   const ordered_json& object_;
   std::string file_;
-  std::int64_t vocab_size_;
+  std::int64_t vocab_size_, table_rows_;
   GenerationConfig config_;
 };
 
@@ -198,7 +207,8 @@ std::string GenerationConfig::describe() const {
   return line;
 }
 
-GenerationConfig read_generation_config(const std::string& model_folder, std::int64_t vocab_size) {
+GenerationConfig read_generation_config(const std::string& model_folder, std::int64_t vocab_size,
+                                        std::int64_t table_rows) {
   const fs::path path = fs::path(model_folder) / "generation_config.json";
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return {};
@@ -207,7 +217,7 @@ GenerationConfig read_generation_config(const std::string& model_folder, std::in
       read_whole_file(path, kMaxRulesBytes, "it says which tokens a text may have"), nullptr, false);
   MAGISTER_CHECK(object.is_object(), ExitCode::kData,
                  "{}: is no JSON object (it says which tokens a text may have); fetch the file again", name);
-  return KeysReader(object, name, vocab_size).read();
+  return KeysReader(object, name, vocab_size, table_rows).read();
 }
 
 }  // namespace magister

@@ -67,6 +67,7 @@ def deepseek_yarn(config):
     older_rope(config, "type")
     config["rope_scaling"]["type"] = "deepseek_yarn"
     config["head_dim"] = config["kv_lora_rank"] + config["qk_rope_head_dim"]
+    config |= {"use_qk_norm": True, "q_head_dim": config["qk_head_dim"], "score_function": "sigmoid"}
 
 
 EXAONE = {"num_hidden_layers": "num_layers", "rms_norm_eps": "layer_norm_epsilon", "hidden_act": "activation_function"}

@@ -271,7 +271,7 @@ struct ModelConfig {
   // Ids from here on stand for images or sounds; 0: none do.
   std::int64_t first_other_id = 0;
   // Rows of the table of embeddings if there are more of them than outputs, vocab_size: those behind stand for images
-  // and sounds (Apertus 1.5); 0: as many. They are read by a training alone, which keeps them.
+  // and sounds (Apertus 1.5); 0: as many. They are read by a training alone.
   std::int64_t embedding_rows = 0;
   // Sparse layers also have a dense MLP. MLP and experts read the same stream through norms of their own, and their
   // normed outputs are added. A weight of an expert is multiplied by a learned number (Gemma 4).

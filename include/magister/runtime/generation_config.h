@@ -22,7 +22,9 @@ struct GenerationConfig {
 
 // Reads the file in a model's folder; empty if there is none. Keys whose values change nothing in transformers are in
 // none of the lists. Throws Error(kData) that names file and key for text that is not JSON, a value of another type, or
-// a token outside the vocabulary. Local.
-GenerationConfig read_generation_config(const std::string& model_folder, std::int64_t vocab_size);
+// a token from table_rows, the rows of the embeddings, on. Bans and biases of tokens from vocab_size on, for which the
+// head has no outputs, are left out. Local.
+GenerationConfig read_generation_config(const std::string& model_folder, std::int64_t vocab_size,
+                                        std::int64_t table_rows);
 
 }  // namespace magister

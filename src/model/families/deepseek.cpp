@@ -1,6 +1,7 @@
 // DeepSeek-V2, DeepSeek-V3, Kimi K2, A.X K1: latent attention, dense layers first, then experts with shared ones. V2's
 // router takes softmax probabilities, and a group counts as its best; V3's takes sigmoids with a bias for the choice.
-// A.X K1 has a norm on what the experts add. Sarvam 105B is DeepSeek-V3 whose authors' files have other keys.
+// A.X K1 has a norm on what the experts add. Sarvam 105B is DeepSeek-V3 whose authors' files have other keys; their
+// use_qk_norm changes nothing.
 // Sources: transformers DeepseekV2Config, DeepseekV2TopkRouter, DeepseekV3Config, DeepseekV3TopkRouter, AXK1Config,
 // AXK1MoE and SarvamMLAConfig; Kimi K2's config.json, which names DeepseekV3ForCausalLM.
 #include "magister/core/error.h"
@@ -52,8 +53,8 @@ void read_v3(const HfConfig& source, ModelConfig& config) {
 }
 
 constexpr const char* kSarvamComputes[] = {
-    "kv_lora_rank",      "yarn",        "deepseek_yarn",        "n_routed_experts",
-    "num_local_experts", "num_experts", "partial_rotary_factor"};
+    "kv_lora_rank",      "yarn",        "deepseek_yarn",         "n_routed_experts",
+    "num_local_experts", "num_experts", "partial_rotary_factor", "use_qk_norm"};
 constexpr std::pair<const char*, const char*> kSarvamOtherKeys[] = {{"n_routed_experts", "num_experts"},
                                                                     {"n_shared_experts", "num_shared_experts"}};
 constexpr std::pair<const char*, std::int64_t> kSarvamDefaults[] = {

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "magister/io/checkpoint/safetensors_writer.h"
 #include "magister/io/checkpoint/tensor_file.h"
 #include "magister/io/whole_file.h"
+#include "magister/model/weights.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/runtime/tokenizer_files.h"
 
@@ -101,6 +103,7 @@ struct Contents {
   bool is_model;
   TextPairs metadata = {{"format", "pt"}};  // of the weights file
   std::vector<std::string> other_parts{};   // tensors of the first model that the weights file keeps
+  std::vector<NamedTensor> numbers{};       // tensors that are not trained
 };
 
 // Writes the tokenizer files and, for a whole model, the files that generation needs.
@@ -146,6 +149,21 @@ void add_other_parts(const ModelOrigin& origin, const std::vector<std::string>& 
   }
 }
 
+// The two fixed numbers of each xIELU that are not among the other parts: a model that began at random has no file with
+// them, and transformers takes what is in memory for those that a file lacks. Its buffers have no dimensions.
+std::vector<NamedTensor> xielu_numbers(const TensorNames& names) {
+  std::vector<NamedTensor> all;
+  for (const TensorNames::Layer& layer : names.layers) {
+    if (layer.xielu_alpha_p.empty()) break;
+    const std::string activation = layer.xielu_alpha_p.substr(0, layer.xielu_alpha_p.rfind("alpha_p"));
+    for (const auto& [name, number] : {std::pair("beta", Xielu::kBeta), std::pair("eps", Xielu::kLeast)}) {
+      if (std::ranges::find(names.other_parts, activation + name) == names.other_parts.end())
+        all.push_back({activation + name, at::full({}, number, at::kFloat)});
+    }
+  }
+  return all;
+}
+
 void write_folder(const std::string& folder, const ModelOrigin& origin, const Contents& contents,
                   const FlatLayout& layout, const at::Tensor& flat_weights) {
   const std::string creating = folder + ".creating";
@@ -156,6 +174,7 @@ void write_folder(const std::string& folder, const ModelOrigin& origin, const Co
   for (std::size_t i = 0; i < layout.all().size(); ++i)
     tensors.push_back({layout.all()[i].name, layout.view(flat_weights, i)});
   add_other_parts(origin, contents.other_parts, tensors);
+  tensors.insert(tensors.end(), contents.numbers.begin(), contents.numbers.end());
   write_safetensors(fmt::format("{}/{}", creating, contents.weights), tensors, contents.metadata);
   write_whole_file(fmt::format("{}/{}", creating, contents.config), contents.config_text);
   write_files_next_to_weights(creating, origin, contents.is_model);
@@ -199,6 +218,7 @@ void write_model_folder(const std::string& folder, const ModelOrigin& origin, co
   const std::string config = trained_config(origin, layout, pad_token_id);
   Contents contents{"model.safetensors", "config.json", config, true};
   contents.other_parts = layout.description().names.other_parts;
+  contents.numbers = xielu_numbers(layout.description().names);
   write_folder(folder, origin, contents, layout, flat_weights);
 }
 
