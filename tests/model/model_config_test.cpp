@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "model/config_folder.h"
 
 namespace magister {
@@ -66,6 +68,20 @@ TEST_F(Config, RotaryBaseThatIsNotSaidIsItsClassesOwn) {
     source.erase("rope_theta");
     EXPECT_EQ(describe(source).rope.theta, theta) << type;
   }
+}
+
+// As LLaVA is published.
+TEST_F(Config, SizesThatATextDecoderLeavesToItsClass) {
+  json source = {{"model_type", "llava"}, {"text_config", {{"model_type", "llama"}, {"vocab_size", 32064}}}};
+  const ModelConfig llama = describe(source);
+  EXPECT_EQ(std::tuple(llama.vocab_size, llama.hidden_size, llama.intermediate_size, llama.num_hidden_layers),
+            std::tuple(32064, 4096, 11008, 32));
+  EXPECT_EQ(std::tuple(llama.num_attention_heads, llama.num_key_value_heads, llama.max_position_embeddings),
+            std::tuple(32, 32, 2048));
+  source["text_config"] = {{"model_type", "mistral"}};
+  const ModelConfig mistral = describe(source);
+  EXPECT_EQ(std::tuple(mistral.intermediate_size, mistral.num_key_value_heads, mistral.max_position_embeddings),
+            std::tuple(14336, 8, 131072));
 }
 
 // transformers uses YaRN if a config names no type, also for an empty rope_scaling, and the outer number of positions.
