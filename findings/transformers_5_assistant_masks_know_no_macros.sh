@@ -9,8 +9,8 @@
 #     a macro, {% set %} or {% filter %} of a turn  "[assistant]H" and "[assist"
 #     such an answer added to other strings         "[assistant]H" and "[assist"
 #     a recursive loop, or a text gathered first    "[user]Hi the", both
-# Matters: training on answers only (assistant_only_loss of TRL, among others) learns headers and questions and leaves the ends of answers, the end token with them, out. Macros for turns are
-#   common in published templates, into which people put such blocks.
+# Matters: training on answers only (assistant_only_loss of TRL, among others) learns headers and questions and leaves the ends of answers, the end token with them, out. Published
+#   templates have macros, into which people put such blocks.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -2,8 +2,8 @@
 # Believed: whole_word_mask of DataCollatorForLanguageModeling masks whole words with any fast tokenizer: some words of each text, about mlm_probability of the tokens.
 # Packages: transformers 5.24.0, tokenizers 0.23.3, torch 2.11.0 (PyPI).
 # Behaviour: tokens are of one word where the second begins in the text at the character at which the first ends. That finds words if no token holds the blank between them, as in BERT, or
-#   if the post-processor takes it off the offsets, as in RoBERTa. Where a token's offsets hold the blank before it, as in byte-level vocabularies with another post-processor (a template, as
-#   ModernBERT has) and in SentencePiece ones that are cut by Metaspace alone (DeBERTa 2 and 3), a text is one word and is masked whole or not at all. Nothing is said.
+#   if the post-processor takes it off the offsets, as in RoBERTa. Where a token's offsets hold the blank before it, as in byte-level vocabularies with another post-processor (a
+#   template) and in SentencePiece ones that are cut by Metaspace alone (DeBERTa 2 and 3), a text is one word and is masked whole or not at all. Nothing is said.
 # Seen, 400 texts of 20 words, mlm_probability 0.15: tokens masked, texts without a mask, texts masked whole:
 #     WordPiece, BERT's way                    15 %     11      0
 #     byte-level, RoBERTa's post-processor     15 %     14      0
