@@ -156,7 +156,9 @@ std::uint64_t host_copy_bytes(const ModelConfig& config, at::ScalarType dtype) {
   std::uint64_t numbers = 0;
   for (const ModelParameter& row : model_parameters(config)) {
     const bool is_table = row.name == &TensorNames::embed_tokens || row.name == &TensorNames::lm_head;
-    if (row.kind == nullptr && is_table) numbers += num_elements({config.vocab_size, row.shape.back()});
+    // A copy has no rows of embeddings behind those of the outputs.
+    if (row.kind == nullptr && is_table)
+      numbers += num_elements({std::min(row.shape.front(), config.vocab_size), row.shape.back()});
   }
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     for (const LayerParameter& row : layer_parameters(config, layer)) {
