@@ -66,6 +66,7 @@ ModelDescription describe_source(HfConfig& source, const TensorFile* file) {
   ModelDescription description;
   const OuterModel* outer = source.enter_text();
   const Family& family = family_of(source);
+  if (outer != nullptr) source.fill(family.hf_text_defaults);
   description.config = read_config(source, family);
   // The classes around any decoder take its hidden states, and multiply them by the head alone.
   const bool scales = description.config.logit_scale != 1.0 || description.config.final_logit_softcapping != 0.0;
@@ -90,10 +91,8 @@ ModelDescription describe_folder(const std::string& config_path, const TensorFil
   use_fused_experts(description, file);
   leave_out_later_layers(description, file, family_of(source), config_path);
   for (const TensorNames::Layer& layer : description.names.layers) {
-    if (!description.config.xielu) break;
-    const std::string activation = layer.xielu_alpha_p.substr(0, layer.xielu_alpha_p.rfind("alpha_p"));
     for (const char* number : {"beta", "eps"}) {  // transformers has no values for them where a file lacks them
-      const std::string name = activation + number;
+      const std::string name = layer.xielu_number(number);
       if (file.find(name) != nullptr) description.names.other_parts.push_back(name);
     }
   }

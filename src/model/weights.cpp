@@ -434,7 +434,7 @@ Xielu WeightSource::load_xielu(std::int64_t layer) {
   const auto softplus = [&](const std::string& name) {
     return std::log1p(std::exp(load_vector(name, {0, 1}).item<float>()));
   };
-  const std::string beta_name = names.xielu_alpha_p.substr(0, names.xielu_alpha_p.rfind("alpha_p")) + "beta";
+  const std::string beta_name = names.xielu_number("beta");
   at::Tensor beta = at::full({1, 1}, Xielu::kBeta);
   if (file_.find(beta_name) != nullptr) read(beta_name, {0, 1}, {0, 1}, beta);
   Xielu out{true, softplus(names.xielu_alpha_p), Xielu::kBeta + softplus(names.xielu_alpha_n)};

@@ -1,4 +1,4 @@
-// Keys and defaults are those of GenerationConfig of transformers 5.23; its validation of lists is kept, too.
+// Keys and defaults are those of GenerationConfig of transformers 5.24; its validation of lists is kept, too.
 #include "magister/runtime/generation_config.h"
 
 #include <fmt/ranges.h>

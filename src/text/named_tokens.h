@@ -1,5 +1,5 @@
 // Tokens that the files next to a vocabulary name, read as transformers 5 reads them.
-// Source: transformers 5.23 tokenization_utils_base.py (_from_pretrained) and tokenization_utils_tokenizers.py.
+// Source: transformers 5.24 tokenization_utils_base.py (_from_pretrained) and tokenization_utils_tokenizers.py.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

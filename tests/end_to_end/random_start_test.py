@@ -79,8 +79,11 @@ class RandomStart(unittest.TestCase):
             theirs = load_file(self.folder / "theirs/model.safetensors")
             self.assertEqual({name: value.shape for name, value in drawn.items()}, {name: value.shape for name, value in theirs.items()})
             for name, value in theirs.items():
-                if value.numel() == 1 or value.std() == 0:
+                if value.numel() == 1:  # of xIELU, of which two are logarithms of exponentials
                     torch.testing.assert_close(drawn[name], value, rtol=0, atol=1e-7)
+                    continue
+                if value.std() == 0:
+                    torch.testing.assert_close(drawn[name], value, rtol=0, atol=1e-9)
                     continue
                 spread = 1 / (2 * value.numel()) ** 0.5
                 self.assertLess(abs(drawn[name].std() / value.std() - 1), 8 * spread, name)

@@ -109,6 +109,9 @@ TEST(Identity, FilesBesideAModelAreNamedByTheirKeys) {
   EXPECT_THAT(message(with_files, "model_sha256"),
               HasSubstr("(tasks.0.model.path or tasks.0.model.adapter names other content)"));
   EXPECT_THAT(message(alone, "chat_template_sha256"), HasSubstr("(tasks.0.model.path names other content)"));
+  const std::string guided = with_task(
+      "    model:\n      path: m\n    guide:\n      model:\n        path: v\n        chat_template: t.jinja\n");
+  EXPECT_THAT(message(guided, "chat_template_sha256"), HasSubstr("(tasks.0.model.path names other content)"));
 }
 
 TEST(Identity, AnExperimentThatIsNoYamlCountsByItsHash) {

@@ -70,6 +70,11 @@ def deepseek_yarn(config):
     config |= {"use_qk_norm": True, "q_head_dim": config["qk_head_dim"], "score_function": "sigmoid"}
 
 
+def authors_kimi(config):
+    config["architectures"] = ["KimiK25ForConditionalGeneration"]
+    config["text_config"]["model_type"] = "kimi_k2"
+
+
 EXAONE = {"num_hidden_layers": "num_layers", "rms_norm_eps": "layer_norm_epsilon", "hidden_act": "activation_function"}
 SARVAM = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}
 NEWEST = {"language_model.model.": "model.language_model.", "language_model.lm_head.": "lm_head.", "vision_tower.": "model.vision_tower.",
@@ -88,6 +93,7 @@ CASES = {
     "exaone, as published": ("exaone", (older_rope, older_dtype, renamed(EXAONE, "ExaoneForCausalLM")), {}),
     "sarvam 30b, as published": ("sarvam_moe_uneven", (older_rope, renamed({**SARVAM, "attention_bias": "use_qkv_bias"}, "SarvamMoEForCausalLM")), {}),
     "sarvam 105b, as published": ("sarvam_mla", (deepseek_yarn, renamed(SARVAM, "SarvamMLAForCausalLM")), {}),
+    "kimi k2.5, as published": ("kimi_k25", (authors_kimi,), {"language_model.model.blocks.": "language_model.model.layers."}),
     "glm-4.1v, tied inside": ("glm4v_tied", (tied_inside,), {}),
 }
 tiny_models.VARIANTS["glm4v_tied"] = tiny_models.dataclasses.replace(tiny_models.VARIANTS["glm4v"], changes={

@@ -62,5 +62,28 @@ TEST_F(CheckpointRules, HashCoversWhatWasAsked) {
   EXPECT_NE(both.rules_sha256(), without.rules_sha256());
 }
 
+// Apertus 1.5 has embeddings of 64 tokens here, and outputs of 60: bans of the others change nothing. Ids behind all of
+// them are faults, and so is a beginning that no text can have.
+TEST_F(CheckpointRules, LeaveOutTokensWithoutOutputs) {
+  std::ofstream(folder_ / "config.json")
+      << R"({"model_type": "apertus1p5_text", "architectures": ["Apertus1p5TextForCausalLM"], "vocab_size": 64,
+             "output_vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "intermediate_size": 32, "max_position_embeddings": 64, "eos_token_id": 2,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}})";
+  const auto rules_of = [&](const char* text) {
+    std::ofstream(folder_ / "generation_config.json") << text;
+    return Checkpoint(section_).rules(true);
+  };
+  const auto rules = rules_of(R"({"eos_token_id": 2, "suppress_tokens": [5, 60, 63], "bad_words_ids": [[63], [7, 8]],
+                                  "sequence_bias": [[[61], 2.0], [[9], 3.0]]})");
+  ASSERT_NE(rules, nullptr);
+  EXPECT_EQ(rules->suppressed, std::vector<TokenId>{5});
+  EXPECT_EQ(rules->bad_words, (Words{{7, 8}}));
+  ASSERT_EQ(rules->sequence_bias.size(), 1u);
+  EXPECT_EQ(rules->sequence_bias.front().first, std::vector<TokenId>{9});
+  EXPECT_THROW(rules_of(R"({"suppress_tokens": [64]})"), Error);
+  EXPECT_THROW(rules_of(R"({"forced_bos_token_id": 61})"), Error);
+}
+
 }  // namespace checkpoint_test
 }  // namespace magister

@@ -1,6 +1,6 @@
 // ModelRules: tokens that a model's own generation_config.json bans, forces and biases, independent of the task: the
 // logits processors of transformers that are not part of sampling. Source: generation/logits_process.py and
-// _get_logits_processor() of transformers 5.23.
+// _get_logits_processor() of transformers 5.24.
 // Legend: V vocabulary.
 #pragma once
 

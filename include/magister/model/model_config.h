@@ -374,7 +374,12 @@ struct TensorNames {
     std::string q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj;                 // weights
     std::string q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;                 // empty: none
     std::string xielu_alpha_p, xielu_alpha_n;                                                  // empty: none
-    std::string q_norm, k_norm, sinks, q_norm_bias, k_norm_bias;                               // empty: none
+    // Name of one of xIELU's fixed numbers, "beta" or "eps", which stand beside the learned ones; empty: none.
+    std::string xielu_number(const char* number) const {
+      const std::size_t place = xielu_alpha_p.rfind("alpha_p");
+      return place == std::string::npos ? "" : xielu_alpha_p.substr(0, place) + number;
+    }
+    std::string q_norm, k_norm, sinks, q_norm_bias, k_norm_bias;  // empty: none
     // Latent attention: q_proj and k_proj make the short vectors (k_proj the latent and the rotated key), q_norm and
     // k_norm are their norms, and these make the heads. Empty: none.
     std::string q_up_proj, latent_up_proj;

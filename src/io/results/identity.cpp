@@ -190,9 +190,15 @@ constexpr const char* kOwnFiles[] = {"adapter", "chat_template", "tokenizer"};
 
 // True if the key names the file of the attribute: model.adapter that of adapter_sha256.
 bool names_own_file(const std::string& attribute, const std::string& name) {
-  return std::ranges::any_of(kOwnFiles, [&](const std::string& file) {
-    return attribute.starts_with(file + "_") && name.ends_with("model." + file);
-  });
+  return leads_to(attribute, name) && std::ranges::any_of(kOwnFiles, [&](const std::string& file) {
+           return attribute.starts_with(file + "_") && name.ends_with("model." + file);
+         });
+}
+
+// True if the attribute may differ where the key's value is the same, as it is that of what the key names.
+bool names_content(const std::string& attribute, const std::string& name, const Compared& key) {
+  const bool adapter_of_model = attribute.starts_with("model_") && name.ends_with("model.adapter");
+  return key.by_content || names_own_file(attribute, name) || adapter_of_model;
 }
 
 const std::string* text_of_attribute(const Attributes& attributes, const std::string& name) {
@@ -236,11 +242,9 @@ KeysBehind keys_behind(const std::string& attribute, const std::string& one, con
   for (const auto& [name, key] : compared) {
     const bool counts = has_own ? names_own_file(attribute, name) : !key.decides || key.by_content;
     if (!counts || !leads_to(attribute, name)) continue;
-    // The hash of a model covers its adapter.
-    const bool of_model = key.by_content || has_own || (attribute.starts_with("model_") && name.ends_with(".adapter"));
     if (key.one != key.other) {
       keys.differing.push_back(both_values(key, sides));
-    } else if (of_model) {
+    } else if (names_content(attribute, name, key)) {
       same.push_back(key.path);
     }
   }

@@ -47,6 +47,8 @@ struct Family {
   const char* hf_later_layers = "";
   // Whole numbers of the config's class for keys that config.json lacks.
   std::span<const std::pair<const char*, std::int64_t>> hf_defaults{};
+  // The same for a text_config, which may leave out even sizes where they are its class's (LLaVA's does).
+  std::span<const std::pair<const char*, std::int64_t>> hf_text_defaults{};
   // intermediate_size / hidden_size where config.json does not give intermediate_size; 0: the key is required.
   std::int64_t default_mlp_widths = 0;
   bool mlp_by_layer = false;  // intermediate_size may be a list with a number for each layer

@@ -2,7 +2,7 @@
 // save_pretrained(save_original_format=False) and some trainers write: gate and up of all experts as one tensor
 // [experts, 2 outputs, inputs], rows of gate first, and down as [experts, outputs, inputs]. A few other weights then
 // have their module's name, too.
-// Source: transformers 5.23, conversion_mapping.py and the modules of the families here.
+// Source: transformers 5.24, conversion_mapping.py and the modules of the families here.
 #include "magister/core/error.h"
 #include "magister/model/parameter_table.h"
 #include "model/families/family.h"

@@ -336,7 +336,6 @@ const OuterModel* HfConfig::enter_text() {
   MAGISTER_CHECK(outer->any_text || text["model_type"] == outer->text_type, ExitCode::kData,
                  "{}: text_config.model_type is {} (the texts of a {} are a {}); use another model", printable(path_),
                  json_shown(text["model_type"]), outer->model_type, outer->text_type);
-  if (nested) fill_decoder_sizes(text);
   for (const char* key :
        {"bos_token_id", "eos_token_id", "pad_token_id", "quantization_config", "compression_config"}) {
     if (root_->contains(key) && (!text.contains(key) || text[key].is_null())) text[key] = (*root_)[key];

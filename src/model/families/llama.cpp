@@ -96,6 +96,10 @@ void read_hf_exaone(const HfConfig& source, ModelConfig& config) {
 
 void read_gguf_exaone(const GgufConfig&, ModelConfig&) {}  // the common keys say all
 
+constexpr std::pair<const char*, std::int64_t> kTextDefaults[] = {
+    {"vocab_size", 32000},     {"hidden_size", 4096},       {"intermediate_size", 11008},
+    {"num_hidden_layers", 32}, {"num_attention_heads", 32}, {"max_position_embeddings", 2048}};
+
 // These keys are for GGUF files. config.json has another name for the first, which stays refused.
 constexpr const char* kComputes[] = {"expert_count", "rope.scaling.yarn"};
 constexpr const char* kYarn[] = {"yarn"};
@@ -110,7 +114,8 @@ const Family kLlamaFamily{.name = "llama",
                           .gguf_interleaved_rope_rows = true,
                           .read_hf = llama::read_hf,
                           .read_gguf = llama::read_gguf,
-                          .computes = llama::kComputes};
+                          .computes = llama::kComputes,
+                          .hf_text_defaults = llama::kTextDefaults};
 const Family kSeedOssFamily{.name = "seed_oss",
                             .model_type = "seed_oss",
                             .architecture = "SeedOssForCausalLM",

@@ -24,6 +24,10 @@ void read_hf(const HfConfig& source, ModelConfig& config) {
   }
 }
 
+constexpr std::pair<const char*, std::int64_t> kTextDefaults[] = {
+    {"vocab_size", 32000},     {"hidden_size", 4096},       {"intermediate_size", 14336},
+    {"num_hidden_layers", 32}, {"num_attention_heads", 32}, {"max_position_embeddings", 131072}};
+
 constexpr const char* kYarn[] = {"yarn"};
 constexpr const char* kComputes3[] = {"yarn", "rope_parameters.llama_4_scaling_beta",
                                       "rope_parameters.max_position_embeddings"};
@@ -91,8 +95,11 @@ void read_cwm(const HfConfig& source, ModelConfig& config) {
 }  // namespace mistral
 
 extern const Family kMistralFamily, kMinistralFamily, kMinistral3Family, kCwmFamily;
-const Family kMistralFamily{
-    .name = "mistral", .model_type = "mistral", .architecture = "MistralForCausalLM", .read_hf = mistral::read_hf};
+const Family kMistralFamily{.name = "mistral",
+                            .model_type = "mistral",
+                            .architecture = "MistralForCausalLM",
+                            .read_hf = mistral::read_hf,
+                            .hf_text_defaults = mistral::kTextDefaults};
 const Family kMinistralFamily{.name = "ministral",
                               .model_type = "ministral",
                               .architecture = "MinistralForCausalLM",

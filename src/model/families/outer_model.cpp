@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "magister/core/error.h"
 #include "magister/core/log.h"
@@ -119,47 +118,7 @@ constexpr const char* kOtherParts[] = {"model.vision_tower.",    "model.multi_mo
 
 constexpr const char* kHeads[] = {"lm_head.weight", "language_model.lm_head.weight"};
 
-// Sizes that the configs of text decoders leave to their classes where they are the classes' defaults, as LLaVA's do.
-// Source: transformers LlamaConfig, MistralConfig and Qwen2Config.
-struct DecoderDefaults {
-  const char* model_type;
-  std::vector<std::pair<const char*, std::int64_t>> sizes;
-};
-
-const DecoderDefaults kDecoders[] = {{"llama",
-                                      {{"vocab_size", 32000},
-                                       {"hidden_size", 4096},
-                                       {"intermediate_size", 11008},
-                                       {"num_hidden_layers", 32},
-                                       {"num_attention_heads", 32},
-                                       {"max_position_embeddings", 2048}}},
-                                     {"mistral",
-                                      {{"vocab_size", 32000},
-                                       {"hidden_size", 4096},
-                                       {"intermediate_size", 14336},
-                                       {"num_hidden_layers", 32},
-                                       {"num_attention_heads", 32},
-                                       {"num_key_value_heads", 8},
-                                       {"max_position_embeddings", 131072}}},
-                                     {"qwen2",
-                                      {{"vocab_size", 151936},
-                                       {"hidden_size", 4096},
-                                       {"intermediate_size", 22016},
-                                       {"num_hidden_layers", 32},
-                                       {"num_attention_heads", 32},
-                                       {"num_key_value_heads", 32},
-                                       {"max_position_embeddings", 32768}}}};
-
 }  // namespace
-
-void fill_decoder_sizes(nlohmann::json& text) {
-  for (const DecoderDefaults& decoder : kDecoders) {
-    if (text["model_type"] != decoder.model_type) continue;
-    for (const auto& [key, size] : decoder.sizes) {
-      if (!text.contains(key)) text[key] = size;
-    }
-  }
-}
 
 const OuterModel* outer_model(const std::string& model_type) {
   const auto* const found =

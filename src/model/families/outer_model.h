@@ -2,7 +2,6 @@
 // decoder's in text_config, and its tensors stand beside those of the image encoder, under a prefix.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "magister/io/checkpoint/tensor_file.h"
@@ -25,8 +24,6 @@ struct OuterModel {
 
 // null: model_type is not that of such a model.
 const OuterModel* outer_model(const std::string& model_type);
-// Sets the sizes that a text_config lacks, if its class has defaults for them: as LLaVA's of a Llama is published.
-void fill_decoder_sizes(nlohmann::json& text);
 // Gives the decoder's tensors the names that the file has, and adds those of other parts to the names that are not
 // read, with one line in the log. file: null if there is none; the names are then those that transformers 5 writes.
 void use_outer_names(ModelDescription& description, const OuterModel& outer, const TensorFile* file,

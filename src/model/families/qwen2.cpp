@@ -22,6 +22,13 @@ void read_gguf(const GgufConfig& source, ModelConfig& config) {
 }
 
 constexpr const char* kComputes[] = {"rope.scaling.yarn"};  // in GGUF files
+constexpr std::pair<const char*, std::int64_t> kTextDefaults[] = {{"vocab_size", 151936},
+                                                                  {"hidden_size", 4096},
+                                                                  {"intermediate_size", 22016},
+                                                                  {"num_hidden_layers", 32},
+                                                                  {"num_attention_heads", 32},
+                                                                  {"num_key_value_heads", 32},
+                                                                  {"max_position_embeddings", 32768}};
 constexpr const char* kVlComputes[] = {"mrope", "rope_parameters.mrope_section"};
 constexpr std::pair<const char*, std::int64_t> kVlDefaults[] = {{"vocab_size", 152064},
                                                                 {"hidden_size", 8192},
@@ -66,6 +73,7 @@ const Family kQwen2Family{.name = "qwen2",
                           .gguf_architecture = "qwen2",
                           .read_hf = qwen2::read_hf,
                           .read_gguf = qwen2::read_gguf,
-                          .computes = qwen2::kComputes};
+                          .computes = qwen2::kComputes,
+                          .hf_text_defaults = qwen2::kTextDefaults};
 
 }  // namespace magister

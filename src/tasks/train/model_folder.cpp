@@ -103,7 +103,7 @@ struct Contents {
   bool is_model;
   TextPairs metadata = {{"format", "pt"}};  // of the weights file
   std::vector<std::string> other_parts{};   // tensors of the first model that the weights file keeps
-  std::vector<NamedTensor> numbers{};       // tensors that are not trained
+  std::vector<NamedTensor> numbers{};       // fixed numbers that the first model's file lacks
 };
 
 // Writes the tokenizer files and, for a whole model, the files that generation needs.
@@ -154,11 +154,10 @@ void add_other_parts(const ModelOrigin& origin, const std::vector<std::string>& 
 std::vector<NamedTensor> xielu_numbers(const TensorNames& names) {
   std::vector<NamedTensor> all;
   for (const TensorNames::Layer& layer : names.layers) {
-    if (layer.xielu_alpha_p.empty()) break;
-    const std::string activation = layer.xielu_alpha_p.substr(0, layer.xielu_alpha_p.rfind("alpha_p"));
-    for (const auto& [name, number] : {std::pair("beta", Xielu::kBeta), std::pair("eps", Xielu::kLeast)}) {
-      if (std::ranges::find(names.other_parts, activation + name) == names.other_parts.end())
-        all.push_back({activation + name, at::full({}, number, at::kFloat)});
+    for (const auto& [number, value] : {std::pair("beta", Xielu::kBeta), std::pair("eps", Xielu::kLeast)}) {
+      const std::string name = layer.xielu_number(number);
+      if (!name.empty() && std::ranges::find(names.other_parts, name) == names.other_parts.end())
+        all.push_back({name, at::full({}, value, at::kFloat)});
     }
   }
   return all;
