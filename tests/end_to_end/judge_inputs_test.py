@@ -260,9 +260,8 @@ class JudgeInputs(unittest.TestCase):
         self.assertIn("low_mass is 0.0 in it and 0.25 here", self.start("again", [{**task, "low_mass": 0.25}], command="summarize", code=65))
         self.assertIn("there is no such file", self.start("never", [task], command="summarize", code=65))
         self.assertFalse((path.parent.parent / "never").exists())
-        unfinished = path.parent.parent / "unfinished" / "verdicts.h5.partial"
-        unfinished.parent.mkdir()
-        unfinished.write_bytes(path.read_bytes())
+        (path.parent.parent / "unfinished").mkdir()
+        (path.parent.parent / "unfinished/verdicts.h5.partial").write_bytes(path.read_bytes())
         self.assertIn("not complete", self.start("unfinished", [task], command="summarize", code=65))
         self.assertIn("no task of the experiment is a judge", self.start("never", [self.generate(self.data("made", self.records))], command="summarize", code=64))
         self.assertEqual(hashlib.sha256(path.read_bytes()).hexdigest(), digest)
