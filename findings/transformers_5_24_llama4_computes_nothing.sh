@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Believed: Llama 4 (Scout, Maverick), as it is published a model of images and texts, runs in transformers 5.24 as it did in 5.23.
-# Seen with transformers 5.24.0, torch 2.11.0: Llama4ForConditionalGeneration fails on every input. Its forward() copies image_outputs of its decoder's output, a
-# class that 5.24 does not give such a field:
+# Seen with transformers 5.24.0, torch 2.11.0: Llama4ForConditionalGeneration fails on every text. Its forward() copies image_outputs of its decoder's output, a
+# class that 5.24 does not give such a field (images go the same way by the source; they were not run):
 #   text: AttributeError: 'MoeCausalLMOutputWithPast' object has no attribute 'image_outputs'; generate() the same
 #   with return_dict=False, too; its decoder alone, the class of texts Llama4ForCausalLM: logits
 # With 5.23.0 the same text has the decoder's logits in all these ways. The download is large: torch.

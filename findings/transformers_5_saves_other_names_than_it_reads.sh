@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Believed: save_pretrained() writes the names of a published checkpoint, as it is meant to do by default, so that other programs can load what was trained.
 # Seen with transformers 5.24.0 (5.23.0 the same), torch 2.11.0: a rule that turns names of Kimi K2.5's image encoder back is used for all tensors.
-#   read: language_model.model.layers.N... (as Kimi K2.5 is published); written: language_model.model.blocks.N..., and mm_projector's norm as model.mm_projector.pre_norm
+#   read: language_model.model.layers.N... (the published names by transformers' rules); written: language_model.model.blocks.N..., and mm_projector's norm as model.mm_projector.pre_norm
 #   transformers reads both without a word; programs that know the published names find no layers
-# Qwen3-VL-MoE is published with experts as [experts, inputs, outputs]; what is written has them as [experts, outputs, inputs] under the same names.
+# By the same rules Qwen3-VL-MoE is published with experts as [experts, inputs, outputs]; what is written has them as [experts, outputs, inputs] under the same names.
 # The download is large: torch.
 set -euo pipefail
 folder=$(mktemp -d)
