@@ -3,8 +3,8 @@
 #   in eval() computes the same with gradients and without.
 # Package: torch 2.15.0 (PyPI), on a CPU.
 # Behaviour: in eval() without gradients the encoder takes its fast path, which reads a float mask as a bool one: whatever is not 0 is masked. Masks of 0 and -inf are right, so are 0 and
-#   -1e9. Of slopes, where only a token's own place is 0, each token sees itself alone; softer weights of padding are none or all. No warning, and the numbers are plausible. With gradients,
-#   in train() and with torch.backends.mha.set_fastpath_enabled(False) the biases are added, as in MultiheadAttention called by itself.
+#   -1e9. Of slopes, where only a token's own place is 0, each token sees itself alone; softer weights of padding are none or all. No warning, and the numbers are plausible. With gradients
+#   and with torch.backends.mha.set_fastpath_enabled(False) the biases are added, as in MultiheadAttention called by itself.
 # Seen, one layer, 6 tokens; largest errors to the same layer in plain operations:
 #     mask                                    with gradients    in no_grad    in no_grad without the fast path    in no_grad, to all but 0 masked
 #     causal, 0 and -inf, or bool             2e-07             5e-07         2e-07                               5e-07
