@@ -2,7 +2,7 @@
 # Believed: MatryoshkaLoss of sentence-transformers computes the loss that it is given at several lengths of the embeddings. With the full length alone it is the loss itself.
 # Packages: sentence-transformers 6.2.0, transformers 5.24.0, torch 2.15.0 (PyPI).
 # Behaviour: it shortens embeddings and divides them by their lengths as well, the full ones, too, which its documentation does not tell. Losses of cosines do not mind, others become other
-#   losses: TripletLoss and the BatchTripletLosses, whose default margin of 5 is of Euclidean distances, get distances of at most 2 and cannot fall under 3, however well the triplets lie;
+#   losses: TripletLoss, whose default margin of 5 is of Euclidean distances, gets distances of at most 2 and cannot fall under 3, however well the triplets lie;
 #   MarginMSELoss, whose dot products are to have the margins of a teacher, gets margins of -2 to 2; MSELoss compares units with embeddings of the teacher that are as long as they are. No
 #   warning.
 # Seen, a small random BERT with mean pooling, 24 texts a column, margins of 4 to 12 for MarginMSELoss; by hand both losses are the plain one and the one of units:
