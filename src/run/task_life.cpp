@@ -216,6 +216,7 @@ ResultsFile TaskRunner::create(const Attributes& expected) {
     spec.attributes.emplace_back("key_bytes", plan.max_key_bytes);
     spec.attributes.emplace_back("longest_sample", plan.longest_sample);
   }
+  job_->check_left_over(spec.attributes);
   const std::uint64_t bytes = results_bytes(spec);
   check_free_space(world, folder, bytes + results.packed_bytes, results.made_smaller_by);
   leave_if_stopped(world, context_.stop);

@@ -239,6 +239,22 @@ LoadedState load_training_state(const std::string& folder, Trainer& trainer, con
   return loaded;
 }
 
+void check_training_states(const Communicator& world, const std::string& folder, const StateIdentity& identity) {
+  run_on_rank_zero(world, [&] {
+    const std::vector<fs::path> states = states_in(folder);
+    std::optional<Damaged> newest;
+    for (auto path = states.rbegin(); path != states.rend(); ++path) {
+      try {
+        const StateFile ours(path->string(), identity);
+        return;
+      } catch (const Damaged& error) {
+        if (!newest) newest = error;
+      }
+    }
+    if (newest) throw Damaged(*newest);
+  });
+}
+
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,
                                     const StateIdentity& identity, std::int64_t rewards) {
   flat_weights = fresh_zeros(layout.flat_size());

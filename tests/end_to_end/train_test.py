@@ -199,10 +199,35 @@ class Train(tiny_world.Refusals, unittest.TestCase):
             shutil.rmtree(self.student("slices"))
             self.world.results("slices").unlink()
             self.refused("slices", 78, "another experiment", overrides=("tasks.0.slice=1/2",))
-            self.student("slices").with_name("student.running.h5.partial").unlink()
             self.train("slices", 1)
         finally:
             self.world.text = text
+
+    def test_a_refused_state_leaves_no_file_in_the_way(self):
+        """Results were removed and their states were not: the wrong experiment is refused as often as it is tried, and then the right one runs."""
+        self.train("left")
+        whole = self.content("left")
+        shutil.rmtree(self.student("left"))
+        self.world.results("left").unlink()
+        folder = self.world.results("left").parent
+        states = self.student("left").with_suffix(".checkpoints")
+        before = sorted(path.name for path in folder.iterdir())
+        for ranks in (1, 2, 1):
+            done = self.world.run("left", ranks, "tasks.0.train.optimizer.lr=1.0e-3")
+            self.assertEqual(done.returncode, 78, done.stderr)
+            self.assertEqual(done.stderr.count("belongs to another experiment (train.optimizer.lr is 0.002 in it and 0.001 in "), 1, done.stderr)
+            self.assertEqual(sorted(path.name for path in folder.iterdir()), before)
+        for state in states.glob("*.safetensors"):
+            state.rename(state.with_suffix(".kept"))
+            state.write_bytes(b"")
+        self.refused("left", 65, "cut short or damaged")
+        self.assertEqual(sorted(path.name for path in folder.iterdir()), before)
+        for state in states.glob("*.kept"):
+            state.rename(state.with_suffix(".safetensors"))
+        done = self.world.run("left", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("continues after step", done.stdout + done.stderr)
+        self.assertEqual(self.content("left"), whole)
 
     def test_states_that_are_refused(self):
         stop = dict(MAGISTER_FAIL_POINT="train.step.begin@5:kill")

@@ -113,6 +113,10 @@ class TaskJob {
   // Returns what decides the results in addition to config, checkpoint, data set, dtype, device and sizes of groups.
   // Called after open_results(). Collective over the world.
   virtual Attributes identity() { return {}; }
+  // Refuses files of another experiment that an earlier run left next to the results. Called before the file of the
+  // units is made, because that file would be in the way of the experiment that they belong to. attributes: those of
+  // the file. Collective over the world.
+  virtual void check_left_over(const Attributes& attributes) const {}
   // Returns how records become samples and units; the rules refer to the job. Throws Error(kConfig) for a request that
   // the model cannot fulfil.
   virtual SampleRules rules() = 0;

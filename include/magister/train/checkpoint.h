@@ -57,6 +57,9 @@ struct LoadedState {
 // world.
 LoadedState load_training_state(const std::string& folder, Trainer& trainer, const StateIdentity& identity,
                                 std::int64_t rewards);
+// Throws, on all ranks alike, what load_training_state() would throw by the metadata of the states alone: a training
+// that they do not belong to is refused before it makes a file. A damaged tensor is not noticed. Collective over world.
+void check_training_states(const Communicator& world, const std::string& folder, const StateIdentity& identity);
 // Reads only the weights of one state, into a flat tensor. Throws Error(kData) if it is truncated, changed or of a
 // newer version, Error(kConfig) if it belongs to another experiment. Local.
 TrainingCurves load_trained_weights(const std::string& path, const FlatLayout& layout, at::Tensor& flat_weights,

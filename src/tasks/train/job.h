@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,7 @@ class TrainJob final : public TaskJob {
   SideFiles side_files() const override {
     return {.needed = {{folder(), "the trained model"}}, .put_aside = {states(), rollout_folder(context_), folder()}};
   }
+  void check_left_over(const Attributes& attributes) const override;
   void work(const ModelRun& run) override;
   Packing packing() override {
     return [this](const ResultsFile& running, const PlanNumbers& plan, const std::string& path,
@@ -65,6 +67,9 @@ class TrainJob final : public TaskJob {
   // runs/<name>/<task>
   std::string folder() const;
   std::string states() const { return folder() + ".checkpoints"; }
+  // A state belongs to the results whose working file has these attributes. The second one reads the file.
+  using AttributeText = std::function<std::string(const char* name)>;
+  StateIdentity state_identity(const AttributeText& text) const;
   StateIdentity state_identity() const;
   ModelOrigin origin() const;
   std::string folder_sha256() const;

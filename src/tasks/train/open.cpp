@@ -4,6 +4,7 @@
 #include "magister/core/error.h"
 #include "magister/core/log.h"
 #include "magister/core/sha256.h"
+#include "magister/io/results/reader.h"
 #include "magister/run/results_on_disk.h"
 #include "magister/runtime/length_key.h"
 #include "magister/runtime/model_hash.h"
@@ -130,20 +131,33 @@ Attributes TrainJob::identity() {
 
 // A state belongs to this run if these agree: the identity of the working file, which has the plan, and all that
 // identity() adds.
-StateIdentity TrainJob::state_identity() const {
-  const std::string running = folder() + ".running.h5.partial";
+StateIdentity TrainJob::state_identity(const AttributeText& text) const {
   std::string all;
   for (const char* const name : {"config_sha256", "model_sha256", "tokenizer_sha256", "chat_template_sha256",
                                  "end_tokens", "dataset_sha256", "dataset_format", "plan_sha256"})
-    all += ResultsFile::read_text(running, name) + "\n";
+    all += text(name) + "\n";
   if (const std::string rules = checkpoint_.rules_sha256(); !rules.empty()) all += rules + "\n";
   // Two slices whose texts have the same lengths have the same plan.
   const IndexRange records = dataset_.records();
   all += fmt::format("records {} to {} of {}\n", records.begin, records.end, dataset_.num_source_records());
   // Results on CPUs and GPUs agree within rounding, not bit for bit.
   if (model_.gpu) all += fmt::format("gpu {}\n", kGpuPasses);
-  for (const std::string& name : own_identity_) all += ResultsFile::read_text(running, name.c_str()) + "\n";
-  return {sha256_hex(all), ResultsFile::read_text(running, "experiment")};
+  for (const std::string& name : own_identity_) all += text(name.c_str()) + "\n";
+  return {sha256_hex(all), text("experiment")};
+}
+
+StateIdentity TrainJob::state_identity() const {
+  const std::string running = folder() + ".running.h5.partial";
+  return state_identity([&](const char* name) { return ResultsFile::read_text(running, name); });
+}
+
+void TrainJob::check_left_over(const Attributes& attributes) const {
+  const auto text = [&](const char* name) {
+    const AttributeValue* const value = find_attribute(attributes, name);
+    MAGISTER_ASSERT(value != nullptr);  // identity() has added all of them
+    return std::get<std::string>(*value);
+  };
+  check_training_states(context_.world, states(), state_identity(text));
 }
 
 void TrainJob::check_samples(const SamplePlan& plan) const {
