@@ -48,6 +48,7 @@ void add_steps(TaskRecord& task, const json& event, bool begins) {
   task.units = member(event, "steps", task.units);
   task.done = member(event, "step", task.done);
   if (begins) task.done_before = task.done;
+  task.tokens = member(event, "tokens", task.tokens);
   if (const auto loss = event.find("loss"); loss != event.end() && loss->is_number()) task.loss = loss->get<double>();
   add_rates(task, event);
 }
@@ -94,6 +95,9 @@ void add_task_event(StartRecord& start, const std::string& kind, const json& eve
     task.done = task.done_before = task.units - std::min(task.units, member(event, "pending_units", task.units));
   } else if (kind == "progress") {
     task.done = member(event, "units_done", task.done);
+    // Before the task's phases are logged, which a killed start never does.
+    task.tokens = std::max(task.tokens, member(event, "tokens_done", std::uint64_t{0}));
+    task.written_tokens = std::max(task.written_tokens, member(event, "written_tokens", std::uint64_t{0}));
     add_rates(task, event);
   } else if (kind == "step" || kind == "steps" || kind == "state") {
     add_steps(task, event, kind == "steps");

@@ -209,6 +209,26 @@ class OtherRuns(unittest.TestCase):
         world.complete("t", 1)  # "is complete already"
         self.assertRegex(row(), rf"student +train +done +15/15 \(100\.0 %\) .* {last:.4f} ")
 
+    def test_tokens_of_a_training_at_work_and_killed(self):
+        world = tiny_world.World(self.folder / "counted", records=40, text=TRAIN, results=("student.h5",))
+        world.complete("t", 1)
+        with h5py.File(world.results("t")) as file:
+            learnt = file["train/tokens"][:7].sum()
+        world.forget("t")
+
+        def starts(command):
+            told = json.loads(subprocess.run([tiny_world.PROGRAM, command, world.folder / "runs/t", "--json"], capture_output=True, text=True, check=True).stdout)
+            return told if command == "status" else told["starts"][-1]
+        process = world.start("t", 2, "--verbose", MAGISTER_FAIL_POINT="train.step.begin@8/0:stop")
+        tiny_world.wait_until(lambda: tiny_world.stopped_ranks(process) or process.poll() is not None)
+        at_work = [starts(command) for command in ("status", "history")]
+        for pid in tiny_world.ranks_of(process):
+            os.kill(pid, signal.SIGKILL)
+        process.communicate()
+        tiny_world.wait_until(lambda: not tiny_world.left_of(process))
+        killed = [starts(command) for command in ("status", "history")]
+        self.assertEqual([(start["state"], start["tokens"]) for start in at_work + killed], [("running", learnt)] * 2 + [("killed", learnt)] * 2)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -284,9 +284,10 @@ class Training {
     if (!is_due && curves_.step != steps_) return;
     log_info("{}: step {}/{}, loss {:.4f}, norm {:.3g}, lr {:.3g}, {:.0f} tokens/s", work_.config.name, curves_.step,
              steps_, result.loss, result.grad_norm, lr, rate);
-    nlohmann::ordered_json event = {{"task", work_.config.name}, {"step", curves_.step},          {"steps", steps_},
-                                    {"loss", result.loss},       {"grad_norm", result.grad_norm}, {"lr", lr},
-                                    {"tokens_per_second", rate}, {"skipped", curves_.skipped()}};
+    nlohmann::ordered_json event = {
+        {"task", work_.config.name}, {"step", curves_.step},          {"steps", steps_},
+        {"loss", result.loss},       {"grad_norm", result.grad_norm}, {"lr", lr},
+        {"tokens_per_second", rate}, {"skipped", curves_.skipped()},  {"tokens", all_tokens_}};
     for (const std::string& line : work_.open.describe(result, event)) log_info("{}: {}", work_.config.name, line);
     work_.context.log.event("step", event);
     last_line_ = Clock::now();
@@ -323,7 +324,10 @@ class Training {
     nlohmann::ordered_json fields = {{"task", work_.config.name}, {"step", step}, {"steps", steps_}};
     if (step > 0) fields["loss"] = curves_.loss[step - 1];
     const double seconds = std::chrono::duration<double>(Clock::now() - first_line_).count();
-    if (all_tokens_ > 0) fields["tokens_per_second"] = static_cast<double>(all_tokens_) / seconds;
+    if (all_tokens_ > 0) {
+      fields["tokens_per_second"] = static_cast<double>(all_tokens_) / seconds;
+      fields["tokens"] = all_tokens_;
+    }
     work_.context.log.event(event, fields);
   }
 
