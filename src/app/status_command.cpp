@@ -23,11 +23,13 @@ namespace {
 namespace fs = std::filesystem;
 
 struct TaskState {
-  std::string state;                  // "done", "running", "resumable", "waiting", "failed (65)", "left out"
+  // "done", "running", "resumable", "waiting", "failed (65)", "left out", "missing", "damaged"
+  std::string state;
   std::uint64_t units = 0, done = 0;  // steps of a training; 0 units: their number is unknown
   std::optional<double> loss;
   // The start ended before it began the task, so results there are from an earlier start.
   bool of_the_start = false;
+  std::string fault = {};  // set if the results are missing or damaged
 };
 
 // The state of a task by this start's events, if its results do not show it; "" if the events do not tell.
@@ -41,6 +43,19 @@ std::string state_from_events(const Past& past, const TaskRecord& task, bool at_
   // experiment.
   const bool start_failed = past.start.exit_code && *past.start.exit_code != 0 && *past.start.exit_code != kStopped;
   return start_failed || (at_work && past.start.fresh) ? "waiting" : "";
+}
+
+// Why the file at `path` is not the complete results that its name says; empty: it may be. Only `check` reads it all.
+std::string fault_of_complete(const std::string& path) {
+  try {
+    if (ResultsReader(path).complete()) return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return fmt::format(
+      "{}: is not marked as complete (its name says that it is, so it was renamed or changed by hand); put it aside, "
+      "and run the experiment again",
+      printable(path, 4096));
 }
 
 // Units of complete results without a log: steps of a training, else units.
@@ -61,6 +76,17 @@ void add_saved_steps(const std::string& path, const TaskRecord& task, TaskState&
   out.loss = saved->loss;
 }
 
+void add_committed_units(const std::string& partial, TaskState& out) {
+  try {
+    const UnitCounts counts = ResultsFile::unit_counts(partial);
+    out.units = counts.units;
+    out.done = counts.done;
+  } catch (const Error& error) {
+    out.state = "damaged";
+    out.fault = error.what();
+  }
+}
+
 // Uses the files if there are any: prefer committed units over the log's numbers.
 TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   const TaskKind* const kind = find_kind(kinds, task.kind);
@@ -73,6 +99,8 @@ TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   const std::string path = results_in(past.folder, task);
   const ResultsFile::State on_disk = ResultsFile::state_on_disk(path);
   if (on_disk == ResultsFile::State::kComplete && reported.empty()) {
+    if (std::string fault = fault_of_complete(path); !fault.empty())
+      return {"damaged", out.units, 0, out.loss, false, std::move(fault)};
     // Prefer the log's number, since packed files have units of their own, and the units of a training are not steps.
     if (out.units == 0 || (counts_steps && !task.counts_steps)) out.units = units_in(path, kinds);
     return {"done", out.units, out.units, out.loss, false};
@@ -82,11 +110,19 @@ TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   if (begun && counts_steps) {
     add_saved_steps(path, task, out);
   } else if (begun) {
-    const UnitCounts counts = ResultsFile::unit_counts((packs_later ? packed_later_path(path) : path) + ".partial");
-    out.units = counts.units;
-    out.done = counts.done;
+    add_committed_units((packs_later ? packed_later_path(path) : path) + ".partial", out);
   }
-  if (!reported.empty()) return out;
+  if (!reported.empty() || !out.fault.empty()) return out;
+  if (task.exit_code == 0 && !begun && kind != nullptr && kind->schema != nullptr) {  // a service has no results
+    return {"missing",
+            out.units,
+            0,
+            out.loss,
+            false,
+            fmt::format("{}: is not there (this task completed it, so it was moved or removed); put it back, or run "
+                        "the experiment again",
+                        printable(path, 4096))};
+  }
   if (at_work && !task.begin.empty() && !task.exit_code) {
     out.state = "running";
   } else if (begun) {
@@ -128,6 +164,7 @@ std::string table_of(const std::vector<Row>& rows) {
   std::vector<std::vector<std::string>> lines = {
       {"TASK", "KIND", "STATE", "UNITS", "TOKENS/S", "LEFT", "LOSS", "RESULTS"}};
   for (const Row& row : rows) {
+    if (!row.now.fault.empty()) log_warning("{}", row.now.fault);
     const std::optional<double> left = seconds_left(row);
     lines.push_back({printable(row.task.name, 60), printable(row.task.kind, 30), row.now.state, units_of(row.now),
                      rate_of(row.task), left ? format_duration(*left) : "-", shown_loss(row.now.loss),
@@ -144,6 +181,7 @@ nlohmann::ordered_json row_json(const Row& row) {
   if (const auto left = seconds_left(row)) out["seconds_left"] = *left;
   if (row.now.loss && std::isfinite(*row.now.loss)) out["loss"] = *row.now.loss;
   if (!row.task.error.empty()) out["error"] = row.task.error;
+  if (!row.now.fault.empty()) out["fault"] = row.now.fault;
   if (row.start > 0) out["start"] = row.start;
   return out;
 }

@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 import h5py
+import numpy
 
 from tiny_world import CHAIN, PROGRAM, World, left_of, ranks_of, wait_until
 
@@ -167,6 +168,47 @@ class History(unittest.TestCase):
         self.assertIn("events of version 2", error)
         shutil.rmtree(folder / "kept")
         self.assertIn("events of version 2", self.ask("history", folder, expect=65))
+
+    def test_results_that_are_missing_or_damaged_are_not_done(self):
+        """The log says that the task ended; the file says more."""
+        self.world.complete("hurt", 1)
+        path = self.runs / "hurt/answers.h5"
+        whole = path.read_bytes()
+
+        def told(state, words, file=path):
+            done = subprocess.run([PROGRAM, "status", self.runs / "hurt"], env=self.world.environment, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, rf"(?m)^answers +generate +{state} ")
+            self.assertRegex(done.stdout, r"(?m)^verdicts +judge +done +20/20 ")
+            self.assertIn(f"{file}: {words}", done.stderr)
+            answers, verdicts = json.loads(self.ask("status", self.runs / "hurt", "--json"))["tasks"]
+            self.assertEqual((answers["state"], verdicts["state"], "fault" in verdicts), (state, "done", False))
+            self.assertIn(f"{file}: {words}", answers["fault"])
+        for size in (0, 100, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:size])
+            told("damaged", "")
+        path.write_bytes(whole)
+        with h5py.File(path, "r+") as file:
+            file.attrs.modify("complete", numpy.uint8(0))
+        told("damaged", "is not marked as complete")
+        path.unlink()
+        told("missing", "is not there")
+        partial = path.with_name("answers.h5.partial")
+        partial.write_bytes(whole[:len(whole) // 2])
+        told("damaged", "", partial)
+        partial.unlink()
+        path.write_bytes(whole)
+        self.assertRegex(self.status("hurt")[1]["answers"], r"done +5/5")
+
+    def test_tokens_of_a_task_that_did_not_end(self):
+        """The log of a start that was killed ends with what it last said of its progress."""
+        folder = self.world.folder / "cut"
+        folder.mkdir()
+        (folder / "run.jsonl").write_text('{"schema":1,"event":"run","start":"a","name":"cut","tasks":[{"task":"answers"}]}\n'
+                                          '{"schema":1,"event":"progress","start":"a","task":"answers","units_done":1,"units":5,"tokens_done":70,"tokens":350,"written_tokens":9}\n'
+                                          '{"schema":1,"event":"progress","start":"a","task":"answers","units_done":2,"units":5,"tokens_done":140,"tokens":350,"written_tokens":18}\n')
+        (start,) = json.loads(self.ask("history", folder, "--json"))["starts"]
+        self.assertEqual((start["tokens"], start["written_tokens"]), (140, 18))
 
     def test_what_is_no_run(self):
         empty = self.world.folder / "empty"
