@@ -246,6 +246,12 @@ SampleTokens ChatPrompts::encode_marked(const Chat& given, const std::string& wh
   try {
     const Chat guarded_chat = safe(given);
     const RenderedChat chat = render(guarded_chat, false);
+    MAGISTER_CHECK(
+        chat.generated.empty() || chat.unplaced.empty(), ExitCode::kData,
+        "{}: the text of this generation block is kept in a variable, filtered or joined to another, and "
+        "other blocks write directly (theirs would be marked as the assistant's, its own would not); let the "
+        "block, or the macro around it, write its text directly",
+        chat.unplaced);
     const Answers answers =
         chat.generated.empty() ? answers_by_prefix(guarded_chat, chat.text) : Answers{chat.generated, 0};
     MAGISTER_CHECK(!needs_answer || !answers.spans.empty() || answers.left_out > 0, ExitCode::kData,

@@ -19,6 +19,8 @@ import tiny_world
 PLAIN = ("{% for m in messages %}{{ m.role }}:\n{{ m.content }}<|end|>\n{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}")
 BLOCKS = ("{% for m in messages %}{% if m.role == 'assistant' %}assistant:\n{% generation %}{{ m.content }}<|end|>{% endgeneration %}{{ '\\n' }}"
           "{% else %}{{ m.role }}:\n{{ m.content }}<|end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}")
+MACROS = ("{% macro said(m, end) %}{{ m.role }}:\n{% generation %}{{ m.content }}{{ end }}{% endgeneration %}{{ '\\n' }}{% endmacro %}" + BLOCKS.replace(
+    "{% if m.role == 'assistant' %}", "{% if m.role == 'assistant' and loop.index is divisibleby 4 %}{{ said(m, '<|end|>') }}{% elif m.role == 'assistant' %}"))
 EDGES = ("{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{{ '\\n' }}"
          "{% else %}{{ m.content }}{% endif %}{% endfor %}")
 FORGETFUL = ("{% for m in messages %}{{ m.role }}:\n{{ m.content if loop.last else '...' }}<|end|>\n{% endfor %}"
@@ -68,11 +70,19 @@ class Assistant(unittest.TestCase):
     def test_marks_and_rows(self):
         whole = self.run_it("all", PLAIN, "all")
         digests = set()
-        for name, template in (("plain", PLAIN), ("blocks", BLOCKS)):
+        for name, template in (("plain", PLAIN), ("blocks", BLOCKS), ("macros", MACROS)):
             path = self.run_it(name, template, "assistant", ranks=2 if name == "plain" else 0)
             subprocess.run([tiny_world.PROGRAM, "check", str(path)], check=True, capture_output=True)
             digests.add(self.compare(path, whole))
         self.assertEqual(len(digests), 1)
+
+    def test_a_block_without_a_place_is_refused_where_others_have_one(self):
+        """Its answers would be left out without a word. Where no block has a place, the turns themselves are marked."""
+        joined = MACROS.replace("{{ said(m, '<|end|>') }}", "{% set kept = said(m, '<|end|>') %}{{ kept }}")
+        said = self.run_it("joined", joined, "assistant", code=65)
+        self.assertIn(f"{self.world.model}/tokenizer_config.json:2:4: the text of this generation block is kept in a variable, filtered or joined to another", said)
+        alone = joined.replace("loop.index is divisibleby 4", "true")
+        self.compare(self.run_it("alone", alone, "assistant"), self.run_it("all-again", PLAIN, "all"))
 
     def compare(self, path, whole):
         want_ids, want_marks = [], []

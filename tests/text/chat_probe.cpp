@@ -1,7 +1,7 @@
 // Chat templates for the Python oracle test. Standard input: JSON lines {"template", "variables", and as needed "now",
 // "max_bytes", "max_steps"}, or {"config"} for the template inside a tokenizer_config.json. Standard output, one line
-// each: {"text", "generated": [[begin, end], ...]}, {"refusal": the template's own message}, or {"error": message,
-// "when": parse|run}.
+// each: {"text", "generated": [[begin, end], ...], "unplaced"}, {"refusal": the template's own message}, or {"error":
+// message, "when": parse|run}.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -28,7 +28,7 @@ ordered_json answer(const ordered_json& request) {
     const auto rendered = chat.render(request["variables"], options);
     ordered_json spans = ordered_json::array();
     for (const auto& span : rendered.generated) spans.push_back({span.begin, span.end});
-    return {{"text", rendered.text}, {"generated", spans}};
+    return {{"text", rendered.text}, {"generated", spans}, {"unplaced", rendered.unplaced}};
   } catch (const magister::TemplateRefusal& refusal) {
     return {{"refusal", refusal.message()}, {"error", refusal.what()}};
   } catch (const magister::Error& error) {

@@ -239,9 +239,36 @@ def fuzz():
     print(f"{count} cut-off or garbled templates without a crash")
 
 
+def blocks():
+    """Where generation blocks stand in the text, for templates whose macros transformers marks from the call's beginning."""
+    say = "{% macro say(t) %}say {% generation %}{{ t }}!{% endgeneration %}.{% endmacro %}"
+    for template, texts, unplaced in (
+            (say + "{% generation %}a{% endgeneration %} {{ say('é') }} {{ say('c') }}", ["a", "é!", "c!"], ""),
+            (say + "é{{ say('b') if true }}{% for i in 'xy' %}{{ say(i) }}{% endfor %}", ["b!", "x!", "y!"], ""),
+            (say + "{% macro twice(t) %}<{{ say(t) }}{{ say(t ~ t) }}>{% endmacro %}-{{ twice('b') }}{% generation %}{% endgeneration %}", ["b!", "bb!", ""], ""),
+            ("{% macro around() %}<{% generation %}{{ caller() }}{% endgeneration %}>{% endmacro %}a{% call around() %}b{% endcall %}", ["b"], ""),
+            ("{% macro around() %}<{{ caller() }}>{% endmacro %}a{% call around() %}b{% generation %}c{% endgeneration %}{% endcall %}", ["c"], ""),
+            (say + "{% generation %}a{{ say('b') }}{% generation %}c{% endgeneration %}{% endgeneration %}", ["asay b!.c"], ""),
+            # No place is known for these, and none is guessed.
+            (say + "\n{{ say('b') ~ 'c' }}{{ say('d') }}", ["d!"], "t:1:26"),
+            (say + "{{ say('b') | upper }}{% generation %}a{% endgeneration %}", ["a"], "t:1:26"),
+            (say + "{{ say(say('b')) }}", ["say b!.!"], "t:1:26"),
+            (say + "{% set x = say('b') %}{{ x }}", [], "t:1:26"),
+            (say + "{% set x = say('b') %}", [], "t:1:26"),
+            ("a\n{% set x %}{% generation %}b{% endgeneration %}{% endset %}{{ x }}", [], "t:2:15"),
+            ("{% filter upper %}{% generation %}b{% endgeneration %}{% endfilter %}{% generation %}c{% endgeneration %}", ["c"], "t:1:22"),
+            (say + "{% if say('b') %}{% generation %}c{% endgeneration %}{% endif %}", ["c"], "t:1:26"),
+            ("{% set x %}{% generation %}{% endgeneration %}{% endset %}{{ x }}", [], "")):
+        got = probe.ask(template=template, variables={})
+        text = got["text"].encode()
+        found = [text[begin:end].decode() for begin, end in got["generated"]]
+        check((found, got["unplaced"]) == (texts, unplaced), template, "want", (texts, unplaced), "got", (found, got["unplaced"]), got["text"])
+
+
 def main():
     compare_small()
     compare_real()
+    blocks()
     bounds()
     names()
     configs()

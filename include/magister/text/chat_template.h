@@ -48,9 +48,12 @@ struct TextSpan {
 
 struct RenderedChat {
   std::string text;  // UTF-8
-  // Text between {% generation %} and {% endgeneration %}, in order: the assistant's own turns. Only blocks that write
-  // directly into the result count; text inside a macro or a {% set %} block has no position in the result yet.
+  // Text between {% generation %} and {% endgeneration %}, in order: the assistant's own turns. A block counts where it
+  // writes into the result, directly or in a macro whose text is all that an output or a {% call %} writes.
   std::vector<TextSpan> generated;
+  // "template:line:column" of the first other block, whose position in the result is unknown because its text is kept
+  // in a variable, filtered or joined to another; empty: there is none.
+  std::string unplaced;
 };
 
 // The template itself refused the conversation with raise_exception(). Exit code kData.

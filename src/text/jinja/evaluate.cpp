@@ -275,11 +275,11 @@ Value Renderer::call_macro(const Macro& macro, Arguments given) {
   const ScopePtr scope = inside(home);
   bind_macro(macro, given, scope);
   // The output of the macro's body is its value.
-  std::string text;
-  std::string* const outer = std::exchange(out_, &text);
-  execute(body.body, scope);
-  out_ = outer;
-  return Value::text(std::move(text));
+  Captured inner = captured([&] { execute(body.body, scope); });
+  lose(of_macro_.blocks);
+  of_macro_ = {};
+  if (!inner.blocks.empty()) of_macro_ = inner;
+  return Value::text(std::move(inner.text));
 }
 
 void Renderer::bind_macro(const Macro& macro, Arguments& given, const ScopePtr& scope) {

@@ -33,6 +33,8 @@ ScopePtr Renderer::inside(const ScopePtr& scope) {
 RenderedChat Renderer::run(const Block& program, const ScopePtr& variables) {
   if (runtime_.options().strict) variables_ = variables.get();
   execute(program, variables_ == nullptr ? variables : inside(variables));
+  lose(of_macro_.blocks);
+  for (const GenerationBlock& block : blocks_) result_.generated.push_back(block.span);
   return std::move(result_);
 }
 
@@ -44,14 +46,20 @@ void Renderer::print(std::string_view text) {
   out_->append(text);
 }
 
-// Returns the output of `body` as a text.
-template <typename Body>
-std::string Renderer::captured(Body body) {
-  std::string text;
-  std::string* const outer = std::exchange(out_, &text);
-  body();
-  out_ = outer;
-  return text;
+// Call it after an output that began at `begin`. The blocks of a macro have a place if its text is the whole output.
+void Renderer::place_blocks_of_macro(std::size_t begin) {
+  if (of_macro_.blocks.empty()) return;
+  const Captured inner = std::exchange(of_macro_, {});
+  if (std::string_view(*out_).substr(begin) != inner.text) return lose(inner.blocks);
+  for (const GenerationBlock& block : inner.blocks)
+    blocks_.push_back({{begin + block.span.begin, begin + block.span.end}, block.place});
+}
+
+void Renderer::lose(const std::vector<GenerationBlock>& blocks) {
+  for (const GenerationBlock& block : blocks) {
+    if (block.span.begin < block.span.end && result_.unplaced.empty())
+      result_.unplaced = runtime_.source_at(block.place);
+  }
 }
 
 Renderer::Flow Renderer::execute(const Block& block, const ScopePtr& scope) {
@@ -74,12 +82,15 @@ Renderer::Flow Renderer::execute(const Statement& statement, const ScopePtr& sco
       break;
     case StatementKind::kOutput:
       for (const ExpressionPtr& value : statement.expressions) {
+        lose(std::exchange(of_macro_, {}).blocks);
+        const std::size_t begin = out_->size();
         const Value result = evaluate(*value, scope);
         runtime_.place = value->place;
         const bool may_be_nothing = value->kind == ExpressionKind::kCondition ||
                                     (value->kind == ExpressionKind::kName && scope->find(value->name) == nullptr);
         if (!may_be_nothing) need_written(runtime_, result);
         print(result.is(Kind::kString) ? std::string_view(result.as_text()) : str_of(runtime_, result));
+        place_blocks_of_macro(begin);
       }
       break;
     case StatementKind::kIf:
@@ -98,8 +109,11 @@ Renderer::Flow Renderer::execute(const Statement& statement, const ScopePtr& sco
       scope->set(statement.text, macro_value(statement, scope));
       break;
     case StatementKind::kCallBlock: {
+      lose(std::exchange(of_macro_, {}).blocks);
       const Value caller = macro_value(statement, scope);
+      const std::size_t begin = out_->size();
       print(str_of(runtime_, call(*statement.expressions[0], scope, &caller)));
+      place_blocks_of_macro(begin);
       break;
     }
     case StatementKind::kFilterBlock:
@@ -163,7 +177,9 @@ Renderer::Flow Renderer::loop(const Statement& statement, const ScopePtr& scope)
 
 Renderer::Flow Renderer::set_block(const Statement& statement, const ScopePtr& scope) {
   Flow flow = Flow::kNormal;
-  const Value text = Value::text(captured([&] { flow = execute(statement.bodies[0], inside(scope)); }));
+  Captured inner = captured([&] { flow = execute(statement.bodies[0], inside(scope)); });
+  lose(inner.blocks);
+  const Value text = Value::text(std::move(inner.text));
   if (flow != Flow::kNormal) return flow;  // break and continue skip the assignment
   const Expression* chain = statement.expressions[0].get();
   assign(*statement.targets[0], chain == nullptr ? text : filtered(*chain, scope, &text), scope);
@@ -172,7 +188,9 @@ Renderer::Flow Renderer::set_block(const Statement& statement, const ScopePtr& s
 
 Renderer::Flow Renderer::filter_block(const Statement& statement, const ScopePtr& scope) {
   Flow flow = Flow::kNormal;
-  const Value text = Value::text(captured([&] { flow = execute(statement.bodies[0], inside(scope)); }));
+  Captured inner = captured([&] { flow = execute(statement.bodies[0], inside(scope)); });
+  lose(inner.blocks);
+  const Value text = Value::text(std::move(inner.text));
   if (flow == Flow::kNormal)
     print(need_text(runtime_, filtered(*statement.expressions[0], scope, &text), "what a filter block makes"));
   return flow;
@@ -187,10 +205,12 @@ Renderer::Flow Renderer::with(const Statement& statement, const ScopePtr& scope)
 }
 
 void Renderer::generation(const Statement& statement, const ScopePtr& scope) {
-  const std::string text = captured([&] { execute(statement.bodies[0], inside(scope)); });
+  const bool outer = std::exchange(in_generation_, true);
+  const std::string text = captured([&] { execute(statement.bodies[0], inside(scope)); }).text;
+  in_generation_ = outer;
   const std::size_t begin = out_->size();
   print(text);
-  if (out_ == &result_.text) result_.generated.push_back({begin, out_->size()});
+  if (!in_generation_) blocks_.push_back({{begin, out_->size()}, statement.place});
 }
 
 void Renderer::assign(const Expression& target, const Value& value, const ScopePtr& scope) {

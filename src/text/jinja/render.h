@@ -1,6 +1,8 @@
 // Runs a parsed template over its variables. A Renderer is used for one rendering.
 #pragma once
 
+#include <utility>
+
 #include "text/jinja/ast.h"
 
 namespace magister::jinja {
@@ -44,8 +46,28 @@ class Renderer {
   Values chosen(const Statement& statement, const ScopePtr& scope);
   void assign(const Expression& target, const Value& value, const ScopePtr& scope);
   void print(std::string_view text);
+  // A generation block in a text: its span there, and its place in the template.
+  struct GenerationBlock {
+    TextSpan span;
+    Place place;
+  };
+  struct Captured {
+    std::string text;
+    std::vector<GenerationBlock> blocks;
+  };
+  // Returns the output of `body` as a text.
   template <typename Body>
-  std::string captured(Body body);
+  Captured captured(Body body) {
+    Captured inner;
+    std::string* const outer = std::exchange(out_, &inner.text);
+    std::vector<GenerationBlock> outer_blocks = std::exchange(blocks_, {});
+    body();
+    out_ = outer;
+    inner.blocks = std::exchange(blocks_, std::move(outer_blocks));
+    return inner;
+  }
+  void place_blocks_of_macro(std::size_t begin);
+  void lose(const std::vector<GenerationBlock>& blocks);
   static ScopePtr inside(const ScopePtr& scope);
   Value macro_value(const Statement& statement, const ScopePtr& scope);
 
@@ -70,6 +92,9 @@ class Renderer {
   const Scope* variables_ = nullptr;  // strict: the caller's variables, separate from those that the template sets
   bool may_be_absent_ = false;        // the next expression may be absent: a test asks whether it exists
   RenderedChat result_;
-  std::string* out_;  // current target of output: the result or a captured text
+  std::string* out_;                     // current target of output: the result or a captured text
+  std::vector<GenerationBlock> blocks_;  // in the current target of output
+  Captured of_macro_;                    // the text of the last macro, if it has blocks that are not placed yet
+  bool in_generation_ = false;           // blocks inside a block do not count
 };
 }  // namespace magister::jinja

@@ -40,6 +40,7 @@ class Runtime {
   [[noreturn]] void refuse_text(const std::string& problem) const;
   // strict: refuses a record that lacks something. advice: what to do.
   [[noreturn]] void refuse_field(const std::string& problem, const std::string& advice) const;
+  std::string source_at(const Place& at) const { return fmt::format("{}:{}:{}", source_, at.line, at.column); }
   [[noreturn]] void raise(const std::string& message) const;  // the template's raise_exception()
 
   void charge(std::uint64_t steps);
