@@ -138,6 +138,9 @@ constexpr Row kKeys[] = {
     {"num_beams beam_search beam_width use_beam_search length_penalty",
      "there is no search by beams; best_of keeps the "
      "most probable of several texts"},
+    {"presence_penalty frequency_penalty",
+     "remove it: no penalty is subtracted from the logits; repetition_penalty divides them, so its numbers mean "
+     "something else (1 changes nothing)"},
     {"stream streaming", "remove it: texts are in the results when these are complete"},
     {"generation inference",
      "here that is a task of its own, `task: generate`, which has the keys of its texts: temperature, "

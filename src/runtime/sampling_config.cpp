@@ -15,7 +15,7 @@ SamplingParams read_sampling(ConfigNode& node) {
   sampling.min_p = node.number("min_p", 0.0, 0.0, 1.0);
   sampling.repetition_penalty = node.number("repetition_penalty", 1.0, 0.01, 100.0);
   node.also_called("temperature", {"temp", "do_sample"});
-  node.also_called("repetition_penalty", {"repeat_penalty", "frequency_penalty", "presence_penalty"});
+  node.also_called("repetition_penalty", {"repeat_penalty"});
   return sampling;
 }
 

@@ -33,6 +33,7 @@ TEST(ForeignNames, WordsOfStudies) {
       {"semantic_entropy", "no task clusters texts"},
       {"g_nll", "the sum of a text's column logprob"},
       {"auroc", "auroc_of_likelihood"},
+      {"presence_penalty", "no penalty is subtracted from the logits; repetition_penalty divides them"},
   };
   for (const auto& [word, advice] : words) {
     EXPECT_NE(foreign_key(word).find(advice), std::string::npos) << word << ": " << foreign_key(word);
