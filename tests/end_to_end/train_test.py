@@ -349,7 +349,8 @@ class Train(tiny_world.Refusals, unittest.TestCase):
         self.refused("three", 65, "3 steps in a row were skipped", spoilt[2]["id"], overrides=arguments)
 
     def test_what_is_refused(self):
-        empty = self.folder / "empty.jsonl"
+        nothing, empty = self.folder / "nothing.jsonl", self.folder / "empty.jsonl"
+        nothing.write_text("")
         empty.write_text(json.dumps({"id": "a", "text": ""}) + "\n")
         chats = self.folder / "no-answer.jsonl"
         chats.write_text(json.dumps({"id": "a", "m": [{"role": "user", "content": "x " * 300}, {"role": "assistant", "content": "y"}]}) + "\n")
@@ -368,7 +369,8 @@ class Train(tiny_world.Refusals, unittest.TestCase):
                 (78, "no model here has a batch norm", "tasks.0.train.sync_batch_norm=true"), (78, "without chats", "tasks.0.assistant_only_loss=true"),
                 (78, "trained in f32", "model.dtype=bf16"), (78, "cannot be trained", "model.quantization=int8"), (78, "it computes in bf16, and weights", "model.attention=cudnn"), (78, "it is for bf16 and fp8, and weights", "model.decoding=throughput"),
                 (78, "kv_cache: fp8 (it is for bf16, and weights", "model.kv_cache=fp8"),
-                (78, "group of 2 shards", "layout.shards_per_rank=2"), (65, "none of the 1 records has a token to learn from",
+                (78, "group of 2 shards", "layout.shards_per_rank=2"), (65, f"none of the 0 records of {nothing} has a token to learn from", f"tasks.0.dataset.path={nothing}"),
+                (65, f"none of the 1 records of {empty} has a token to learn from",
                                                                        f"tasks.0.dataset.path={empty}", "tasks.0.train.append_eos=false"),
                 (65, "may cut the answers off", f"tasks.0.dataset.path={chats}", "tasks.0.dataset.messages=m", "tasks.0.assistant_only_loss=true",
                  f"model.chat_template={template}"))):
