@@ -47,7 +47,7 @@ Json schema_of(const ConfigRule& rule) {
       break;
   }
   if (!rule.numbers.empty()) schema["enum"] = rule.numbers;
-  if (!rule.least.empty()) schema["minimum"] = parsed(rule.least);
+  if (!rule.least.empty()) schema[rule.above_least ? "exclusiveMinimum" : "minimum"] = parsed(rule.least);
   if (!rule.most.empty()) schema["maximum"] = parsed(rule.most);
   if (!rule.pattern.empty()) schema["pattern"] = rule.pattern;
   if (!rule.is_list) return schema;

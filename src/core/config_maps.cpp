@@ -99,6 +99,14 @@ void ConfigNode::text_form(std::string_view key, std::string_view pattern) {
   }
 }
 
+void ConfigNode::range_end(std::string_view key, RangeEnd end, double number) {
+  for (ConfigRule& rule : rules_->key(key).rules) {
+    if (rule.type != ConfigRule::Type::kInteger && rule.type != ConfigRule::Type::kNumber) continue;
+    (end == RangeEnd::kMost ? rule.most : rule.least) = fmt::format("{}", number);
+    rule.above_least = end == RangeEnd::kAbove || (end == RangeEnd::kMost && rule.above_least);
+  }
+}
+
 std::string ConfigNode::place(std::string_view key) const {
   const Value* const value = key.empty() ? value_ : find(key);
   return shared_->where(value != nullptr ? value->position : place_->key_position) + ": " + path_of(key);

@@ -77,6 +77,12 @@ GOOD = {
             "fields": {"question": "q"}, "chat_template": "off", "max_prompt_length": 99}}}},
     ],
 }
+EXAM = {"task": "exam", "name": "x", "source": {"path": "s.md", "passage_tokens": 160}, "objectives": {"path": "o.txt"}, "seed": 1,
+        "items": {"per_objective": 2, "kinds": ["choice"], "choices": 4, "difficulty": {"easy": 1, "medium": 2, "hard": 3}},
+        "bounds": {"generate": 3, "validate": 2, "review": 2}, "temperature": 0.7, "max_new_tokens": 320, "max_prompt_length": 1600}
+# Numbers whose ends another key of GOOD rules out.
+OF_SEVERAL_KEYS = {"layout.gpus_per_group", "layout.shares", "layout.shards_per_rank", "tasks.0.stride", "tasks.2.n", "tasks.2.best_of", "tasks.17.n", "tasks.17.temperature",
+                   "tasks.18.value.max_reward"}
 # (path, value): every one of them must be refused by the schema and by the program. REMOVED takes the key away.
 REMOVED = object()
 BAD = [
@@ -216,6 +222,60 @@ class Schema(unittest.TestCase):
                 with self.subTest(path=path, program=True):
                     place = path.rsplit(".", 1)[0] if path.endswith(".task") else path  # of another kind, its keys are wrong
                     self.assertRegex(done.stderr, rf"(?m):\d+:\d+: {re.escape(place)}[.:]")
+
+    def ranges(self, node, path, value):
+        """-> (path, form of a number, whether it is in a list) of every number that the document holds, with $ref followed"""
+        while "$ref" in node or "$ref" in (node.get("allOf") or [{}])[0]:
+            node = self.schema["$defs"][(node if "$ref" in node else node["allOf"][0])["$ref"].split("/")[-1]]
+        if isinstance(value, dict):
+            return [found for name, inner in value.items() for found in self.ranges(node.get("properties", {}).get(name, {}), f"{path}.{name}", inner)]
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return [found for i, inner in enumerate(value) for found in self.ranges(node["items"], f"{path}.{i}", inner)]
+        forms = [(form.get("items", form), "items" in form) for form in node.get("anyOf", [node])]
+        return [(path, form, in_list) for form, in_list in forms if form.get("type") in ("integer", "number")]
+
+    def test_the_ends_of_every_range_are_those_of_the_program(self):
+        """The program refuses no end of a range that the schema has, and all that is beyond it."""
+        tried, found = [], {}
+        top = {**{key: value for key, value in GOOD.items() if key != "tasks"}}
+        places = [(key, self.schema["properties"][key], value) for key, value in top.items()]
+        places += [(f"tasks.{i}", self.schema["$defs"]["task_" + task["task"]], task) for i, task in enumerate(GOOD["tasks"])] + [("exam", self.schema["$defs"]["task_exam"], EXAM)]
+        for path, form, in_list in (one for place in places for one in self.ranges(place[1], place[0], place[2])):
+            key = (GOOD["tasks"][int(path.split(".")[1])]["task"] + re.sub(r"\.\d+", "", path[5:])) if path.startswith("tasks.") else path
+            if (key, in_list) in found or path in OF_SEVERAL_KEYS:
+                continue
+            found[key, in_list] = path
+            small, large = (-1, 1) if form["type"] == "integer" else (-1e-3, 1e-3)
+            for end, step in (("minimum", small), ("maximum", large), ("exclusiveMinimum", 0)):
+                if end not in form:
+                    continue
+                beyond = form[end] + step * max(1, abs(form[end]) if form["type"] == "number" else 1)
+                inside = form[end] - small if end == "exclusiveMinimum" else form[end]
+                tried += [(path, [value] if in_list else value, good) for value, good in ((inside, True), (beyond, False))]
+        self.assertGreater(len(found), 100)
+        self.refused_are(tried)
+
+    def refused_are(self, tried):
+        """In few experiments: of a task one key at a time, because a number may be too large for another that is not."""
+        while tried:
+            taken, document, exam = {}, GOOD, EXAM
+            for one in tried:
+                path, value, _ = one
+                owner = ".".join(path.split(".")[:2 if path.startswith("tasks.") else 1])
+                if owner in taken:
+                    continue
+                taken[owner] = one
+                if owner == "exam":
+                    exam = changed(path[5:], value, exam)
+                else:
+                    document = changed(path, value, document)
+            tried = [one for one in tried if one not in taken.values()]
+            done = self.program({**document, "tasks": [*document["tasks"], exam]})
+            for path, value, good in taken.values():
+                with self.subTest(path=path, value=value):
+                    place = path.replace("exam", f"tasks.{len(GOOD['tasks'])}", 1) if path.startswith("exam") else path
+                    said = re.findall(rf"(?m):\d+:\d+: {re.escape(place)}(?:\.\d+)?: .*", done.stderr)
+                    self.assertEqual(said == [], good, said)
 
     def keys(self, node, path=""):
         """The paths of all leaves of the schema, with $ref followed; lists of maps as their entries."""

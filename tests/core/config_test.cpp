@@ -281,17 +281,24 @@ TEST(Config, ReadsAreDeclarations) {
   ConfigNode root = document->root();
   root.text("name");
   root.integer("seed", 7, -5, 9);
+  root.number("rate", 1, 0, 10);
+  root.range_end("rate", ConfigNode::RangeEnd::kAbove, 0);
+  root.range_end("rate", ConfigNode::RangeEnd::kMost, 0.5);
   for (ConfigNode& entry : root.optional_sections("biases")) entry.number("bias", -1, 1);
   if (std::optional<ConfigNode> model = root.optional_section("model")) {
     model->choice("dtype", {"auto", "f32"}, "auto");
     model->only_if(false, "not here (why); do").integer_or_auto_among("group", {0, 32});
   }
   const ConfigRules& rules = document->rules();
-  EXPECT_EQ(rules.names(), (std::vector<std::string>{"name", "seed", "biases", "model"}));
+  EXPECT_EQ(rules.names(), (std::vector<std::string>{"name", "seed", "rate", "biases", "model"}));
   EXPECT_TRUE(rules.find("name")->required);
   EXPECT_EQ(rules.find("seed")->fallback, "7");
   EXPECT_EQ(rules.find("seed")->rules[0].least, "-5");
   EXPECT_EQ(rules.find("seed")->rules[0].most, "9");
+  EXPECT_FALSE(rules.find("seed")->rules[0].above_least);
+  EXPECT_EQ(rules.find("rate")->rules[0].least, "0");
+  EXPECT_EQ(rules.find("rate")->rules[0].most, "0.5");
+  EXPECT_TRUE(rules.find("rate")->rules[0].above_least);
   EXPECT_TRUE(rules.find("biases")->is_list);
   EXPECT_TRUE(rules.find("biases")->maps[0]->find("bias")->required);
   EXPECT_EQ(rules.find("model")->maps[0]->names(), (std::vector<std::string>{"dtype", "group"}));

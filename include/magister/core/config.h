@@ -126,6 +126,11 @@ class ConfigNode {
   // Sets the form of a text that was read before, as a regular expression (ECMA 262), for the schema.
   void text_form(std::string_view key, std::string_view pattern);
 
+  // Sets an end of the range of a number that was read before, for the schema: the reader itself refuses what is beyond
+  // it, because it has more to say than the range of the read. kAbove: `number` itself is refused, too.
+  enum class RangeEnd { kAbove, kLeast, kMost };
+  void range_end(std::string_view key, RangeEnd end, double number);
+
   // has() and is_list() do not mark the key as known.
   bool has(std::string_view key) const;
   bool is_list(std::string_view key) const;

@@ -19,6 +19,7 @@ struct ConfigRule {
   std::vector<std::string> names = {};     // kChoice: the possible names
   std::vector<std::int64_t> numbers = {};  // kInteger: the possible numbers, if a range does not describe them
   std::string least = {}, most = {};       // kInteger, kNumber: as JSON numbers; empty: unbounded
+  bool above_least = false;                // `least` itself is not possible
   std::string pattern = {};                // kText: a regular expression (ECMA 262)
   bool operator==(const ConfigRule&) const = default;
 };

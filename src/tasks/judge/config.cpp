@@ -24,6 +24,7 @@ JudgeConfig read_judge_config(ConfigNode& node, const ExperimentConfig& experime
   config.label_field = node.optional_text("label").value_or("");
   node.outside_identity("label");  // for the summary, which can be made again
   read_judge_classes(node, config);
+  node.range_end("classes", ConfigNode::RangeEnd::kMost, 26);  // of mode: choice; the schema knows no mode
   config.low_mass = node.number("low_mass", 0.5, 0.0, 1.0);
   read_judge_length(node, config);
   static_cast<BatchKeys&>(config) = read_batch_keys(node, 1024);

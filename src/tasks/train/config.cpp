@@ -64,6 +64,7 @@ void read_optimizer(ConfigNode node, TrainConfig& config) {
   OptimizerOptions& optimizer = config.trainer.optimizer;
   optimizer.lr = node.number("lr", config.objective().default_lr, 0, 10);
   if (optimizer.lr <= 0) node.reject("lr", "0 (nothing would be learnt); choose for example 5.0e-5");
+  node.range_end("lr", ConfigNode::RangeEnd::kAbove, 0);
   const std::string schedule = node.choice("schedule", {"linear", "cosine", "constant"}, "linear");
   config.schedule = schedule == "linear"   ? LrSchedule::kLinear
                     : schedule == "cosine" ? LrSchedule::kCosine
@@ -145,6 +146,7 @@ void read_what_is_divided(ConfigNode& node, TrainConfig& config) {
         "stage {} of ZeRO (every rank holds all weights and a whole gradient); choose 1, and fewer ranks a host",
         stage);
   }
+  node.range_end("zero", ConfigNode::RangeEnd::kMost, 1);
   config.trainer.divides_optimizer = stage == 1;
   config.trainer.bf16 = node.choice("precision", {"auto", "f32", "bf16"}, "auto") == "bf16";
   node.also_called("precision", {"dtype"});
@@ -259,6 +261,7 @@ TrainConfig read_train_config(ConfigNode& node, const ExperimentConfig& experime
   for (const char* const key : {"zero", "gradient_checkpointing", "memory_fraction"}) section.outside_identity(key);
   if (config.memory_fraction == 0)
     section.reject("memory_fraction", "0 (nothing could be computed); choose for example 0.9");
+  section.range_end("memory_fraction", ConfigNode::RangeEnd::kAbove, 0);
   config.save_every = section.count("save_every", 500, 1, 1 << 28);
   config.keep = section.count("keep", 2, 1, 1 << 20);
   read_evaluation(section, experiment, config);

@@ -172,6 +172,7 @@ void read_dpo_keys(ConfigNode& task, const ExperimentConfig&, TrainConfig& confi
                                     : Loss::kSigmoid;
   options.beta = section.number("beta", 0.1, 0, 1e6);
   if (options.beta == 0) section.reject("beta", "0 (nothing would be learnt); choose for example 0.1");
+  section.range_end("beta", ConfigNode::RangeEnd::kAbove, 0);
   ConfigNode of_robust = section.only_if(
       loss == "robust",
       "is given without `loss_type: robust` (no other loss knows of wrong labels); set it, or remove label_smoothing");

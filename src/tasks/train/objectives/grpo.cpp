@@ -188,6 +188,7 @@ void read_grpo_texts(ConfigNode& node, GrpoConfig& config, PolicyOptions& policy
                 "{} (all texts of a prompt would be the same, and none better than the others); choose 0.01 or more",
                 sampling.temperature);
   }
+  node.range_end("temperature", ConfigNode::RangeEnd::kLeast, 0.01);
   policy.temperature = sampling.temperature;
   if (sampling.top_k == 1)
     node.reject("top_k", "1 (all texts of a prompt would be the same); choose 0 for all tokens, or more");
