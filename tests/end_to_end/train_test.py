@@ -359,7 +359,7 @@ class Train(tiny_world.Refusals, unittest.TestCase):
         o = "tasks.0.train.optimizer."
         for number, (code, words, *overrides) in enumerate((
                 (78, "lr: 0 (nothing would be learnt)", o + "lr=0"), (78, "out of range", o + "lr=-1"), (78, "tasks.0.train.optimizer.lr", o + "lr=nan"),
-                (78, "known: linear, cosine, constant", o + "schedule=polynomial"), (78, "neither a part", o + "warmup=1.5"),
+                (78, "known: linear, cosine, constant", o + "schedule=polynomial"), (78, "neither a part of all steps nor a number of them (below 1 it is a part, else the steps are counted, and none is divided); round it", o + "warmup=1.5"),
                 (78, "out of range", o + "beta2=1"), (78, "out of range", o + "weight_decay=-1"), (78, "out of range", o + "clip=-1"),
                 (78, "stage 3 of ZeRO", "tasks.0.train.zero=3"), (78, "known: auto, f32, bf16", "tasks.0.train.precision=fp16"),
                 (78, "known: lm, distill, dpo, reward", "tasks.0.objective=ppo"), (78, "tasks.0.dataset: is given with objective: distill", "tasks.0.objective=distill"), (78, "did you mean adapter?", "tasks.0.train.lora.rank=8"),

@@ -71,7 +71,10 @@ void read_optimizer(ConfigNode node, TrainConfig& config) {
                                            : LrSchedule::kConstant;
   config.warmup = node.number("warmup", 0, 0, 1e9);
   if (config.warmup >= 1 && config.warmup != std::floor(config.warmup))
-    node.reject("warmup", "{} is neither a part of all steps (below 1) nor a number of steps; round it", config.warmup);
+    node.reject("warmup",
+                "{} is neither a part of all steps nor a number of them (below 1 it is a part, else the steps are "
+                "counted, and none is divided); round it",
+                config.warmup);
   optimizer.weight_decay = node.number("weight_decay", 0, 0, 10);
   optimizer.clip = node.number("clip", 1.0, 0, 1e9);
   optimizer.beta1 = node.number("beta1", 0.9, 0, 0.99999999);
