@@ -267,6 +267,10 @@ double ConfigNode::read_number_or(std::string_view key, double fallback, double 
 
 bool ConfigNode::boolean(std::string_view key, bool fallback) {
   declare(key, {.type = Type::kBoolean}, fallback ? "true" : "false");
+  // A default that is written down asks for nothing: it is no fault where the key does not apply.
+  Value* const stated = refusal_.empty() || fallback ? nullptr : find(key);
+  if (stated != nullptr && stated->kind == Kind::kScalar && !stated->quoted && stated->scalar == "false")
+    stated->known = stated->abandoned = true;
   Value* const value = find_known(key);
   bool truth = fallback;
   if (value != nullptr) {

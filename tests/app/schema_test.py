@@ -58,7 +58,7 @@ GOOD = {
         {"task": "generate", "name": "u", "needs": ["s", "d"], "model": {"task": "d", "dtype": "f32"}, "dataset": {"path": "x"}},
         {"task": "train", "name": "n", "model": {"config": "c", "seed": 3, "tokenizer": "m"}, "dataset": {"path": "x"}, "train": {"global_batch": 4, "gradient_checkpointing": "auto"}},
         {"task": "train", "name": "p", "model": {"path": "m"}, "objective": "dpo", "dataset": {"path": "x", "prompt": "q", "chosen": "a", "rejected": "b", "key": "k"},
-         "dpo": {"loss_type": "robust", "beta": 0.2, "label_smoothing": 0.1, "truncation_mode": "keep_end"}},
+         "dpo": {"loss_type": "robust", "beta": 0.2, "label_smoothing": 0.1, "truncation_mode": "keep_end"}, "train": {"packing": False}, "assistant_only_loss": False},
         {"task": "train", "name": "r", "model": {"path": "m"}, "objective": "reward", "dataset": {"path": "x", "margin": "m"}, "reward": {"center_rewards_coefficient": 0.01}},
         {"task": "score", "name": "v", "dataset": {"path": "x"}, "answers": "g", "score": {"verifier": "regex", "pattern": "(a)", "match": "last", "answer": "b"}},
         {"task": "score", "name": "w", "dataset": {"path": "x"}, "score": {"verifier": "math", "rule": "boxed", "completion": "c"}},

@@ -275,6 +275,26 @@ TEST(Config, PlacesAreKeptForLaterFaults) {
   EXPECT_EQ(root.section("layout").place("group"), "e.yaml:1:1: layout.group");
 }
 
+// `false` where it is the default asks for nothing; whatever else is written where a key does not apply is a fault.
+TEST(Config, ADefaultThatIsWrittenDownIsNoFaultWhereTheKeyDoesNotApply) {
+  const auto faults = [](const std::string& value, bool fallback) {
+    const ConfigDocument document("packing: " + value + "\n", "e.yaml");
+    ConfigNode root = const_cast<ConfigDocument&>(document).root();
+    EXPECT_EQ(root.only_if(false, "not here (why); do").boolean("packing", fallback), fallback);
+    try {
+      document.finish();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    EXPECT_EQ(document.resolved_yaml().find("packing"), std::string::npos);
+    return std::string();
+  };
+  EXPECT_EQ(faults("false", false), "");
+  for (const auto& [value, fallback] : {std::pair("true", false), std::pair("\"false\"", false),
+                                        std::pair("[false]", false), std::pair("true", true), std::pair("false", true)})
+    EXPECT_NE(faults(value, fallback).find("e.yaml:1:10: packing: not here (why); do"), std::string::npos) << value;
+}
+
 // A document read for its rules has every key that the reads name, also below absent maps.
 TEST(Config, ReadsAreDeclarations) {
   const std::unique_ptr<ConfigDocument> document = ConfigDocument::for_rules("name: x\n");

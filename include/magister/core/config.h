@@ -110,7 +110,8 @@ class ConfigNode {
   std::vector<ConfigNode> optional_sections(std::string_view key);
 
   // The same map, for keys that apply only under a condition. If it does not hold, a given key is a fault with the text
-  // `refusal`, reads give their defaults, and none of these keys is in the resolved experiment.
+  // `refusal`, reads give their defaults, and none of these keys is in the resolved experiment. `false` for a boolean
+  // whose default it is asks for nothing and is no fault.
   ConfigNode only_if(bool applies, std::string refusal) const;
   // Exactly one of these keys, which were read before, must be given. This is for the schema, which then requires none
   // of them alone. The reader itself reports a missing or a second key.
