@@ -38,7 +38,7 @@ struct Generator::Parts {
         schedules_ahead(limits.schedules_ahead),
         sampler(model, limits),
         scheduler(limits, model.separates_prefill()),
-        runner(model, limits.num_pages) {}
+        runner(model, limits.num_pages, limits.max_sequences) {}
   Transformer& model;
   const ModelConfig& config;
   std::shared_ptr<const Decoding> usual;
@@ -63,7 +63,9 @@ Generator::Generator(Transformer& model, const GeneratorLimits& limits, std::sha
       "the generator has {} pages, {} sequences and {} tokens per pass (nothing could be written); give it more",
       limits.num_pages, limits.max_sequences, limits.token_budget);
   usual->check_vocabulary(model.config().vocab_size);
-  parts_ = std::make_unique<Parts>(model, limits, std::move(usual));
+  GeneratorLimits of_model = limits;
+  if (model.config().delta) of_model.share_prefixes = false;  // a page of keys says nothing of the states behind it
+  parts_ = std::make_unique<Parts>(model, of_model, std::move(usual));
 }
 Generator::~Generator() = default;
 

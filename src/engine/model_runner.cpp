@@ -34,10 +34,10 @@ at::Tensor gather_logits(const at::Tensor& part_Rv, const std::vector<std::int64
   return at::cat(parts, 1);
 }
 
-ModelRunner::ModelRunner(Transformer& model, std::int64_t num_pages)
+ModelRunner::ModelRunner(Transformer& model, std::int64_t num_pages, std::int64_t num_texts)
     : model_(model),
       memory_(model, [] { return fail_point("generate.pass.memory"); }),
-      cache_(model.make_cache(num_pages)),
+      cache_(model.make_cache(num_pages, num_texts)),
       logit_widths_(logit_widths(model.config(), model.group().tp_size())) {}
 
 namespace {
@@ -123,7 +123,7 @@ void ModelRunner::compute_at_once(const std::vector<Piece>& pieces, Parts& parts
     const auto begin = sequence->tokens.begin() + first;
     tokens.emplace_back(begin, begin + count);
     past.push_back(first);
-    slots.push_back({sequence->pages.data(), 0});
+    slots.push_back({sequence->pages.data(), 0, sequence->place});
     is_decode.push_back(first >= sequence->num_prompt_tokens());
     row += count;
     if (first + count < sequence->num_tokens()) continue;
@@ -145,7 +145,7 @@ at::Tensor ModelRunner::run_ahead(const std::vector<Sequence*>& texts, const at:
   for (const Sequence* text : texts) {
     size.sequence_tokens = std::max(size.sequence_tokens, text->computed + 1);
     past.push_back(text->computed);
-    slots.push_back({text->pages.data(), 0});
+    slots.push_back({text->pages.data(), 0, text->place});
   }
   PackedBatch batch = pack_sequences(std::vector<std::vector<TokenId>>(texts.size(), {0}), std::move(past));
   batch.is_decode_S.assign(texts.size(), 1);

@@ -18,8 +18,8 @@ namespace magister {
 
 class ModelRunner {
  public:
-  // model is kept by reference. Local.
-  ModelRunner(Transformer& model, std::int64_t num_pages);
+  // model is kept by reference. num_texts: most texts in flight. Local.
+  ModelRunner(Transformer& model, std::int64_t num_pages, std::int64_t num_texts);
 
   // The last row of each sequence that is computed to its end, in order.
   struct Rows {

@@ -19,7 +19,9 @@ std::int64_t pages_for(std::int64_t tokens) { return (tokens + kSlots - 1) / kSl
 }  // namespace
 
 Scheduler::Scheduler(const GeneratorLimits& limits, bool separates_prefill)
-    : limits_(limits), separates_prefill_(separates_prefill), pool_(limits.num_pages) {}
+    : limits_(limits), separates_prefill_(separates_prefill), pool_(limits.num_pages) {
+  for (std::int64_t place = limits.max_sequences; place > 0; --place) places_.push_back(place - 1);
+}
 
 void Scheduler::add(GenerationRequest request, std::uint64_t count) {
   const auto length = static_cast<std::int64_t>(request.prompt.size());
@@ -173,6 +175,7 @@ void Scheduler::release(Sequence& sequence) {
   }
   for (const std::int32_t page : sequence.pages) pool_.free(page);
   sequence.pages.clear();
+  if (sequence.place >= 0) places_.push_back(std::exchange(sequence.place, -1));
   sequence.computed = sequence.scheduled = sequence.prefix_pages = 0;
   sequence.prefix = 0;
 }
@@ -215,6 +218,8 @@ Scheduler::Pass Scheduler::schedule() {
       continue;
     }
     if (!admit(sequence, budget)) break;
+    sequence.place = places_.back();
+    places_.pop_back();
     running_.push_back(std::move(waiting_[i]));
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }

@@ -72,6 +72,7 @@ class Scheduler {
   GeneratorLimits limits_;
   bool separates_prefill_;
   PagePool pool_;
+  std::vector<std::int64_t> places_;  // those that no text has, see Sequence::place
   std::deque<SequencePtr> waiting_;
   std::vector<SequencePtr> running_;                    // in the order of admission
   std::vector<std::shared_ptr<SharedPrompt>> prompts_;  // prompts that hold pages

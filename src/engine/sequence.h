@@ -37,6 +37,7 @@ struct Sequence {
   std::vector<std::uint64_t> allowed;  // tokens allowed by the constraint and the model's rules for the current row
   std::optional<ConstraintState> constraint;  // state after the last token, also while the pages are freed
   std::vector<std::int32_t> pages;
+  std::int64_t place = -1;     // among the texts in flight, see BlockTable; -1: it has no pages
   std::int64_t computed = 0;   // tokens whose keys and values are in the pages
   std::int64_t scheduled = 0;  // tokens that this pass computes
   std::int64_t cached = 0;     // tokens of the prompt that were not computed again

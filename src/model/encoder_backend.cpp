@@ -67,7 +67,7 @@ at::Tensor EncoderBackend::logits(const at::Tensor& hidden_RD) const {
 at::Tensor EncoderBackend::forward(const PackedBatch&, const std::vector<BlockTable>&, KvCache&) {
   fail(ExitCode::kInternal, "an encoder was asked to continue from a KV cache, which it does not have; report this");
 }
-KvCache EncoderBackend::make_cache(std::int64_t) const {
+KvCache EncoderBackend::make_cache(std::int64_t, std::int64_t) const {
   fail(ExitCode::kInternal, "an encoder was asked for a KV cache; report this");
 }
 at::Tensor EncoderBackend::forward_reference(const PackedBatch&) {

@@ -35,7 +35,7 @@ class EncoderBackend : public ModelBackend {
 
   // An encoder generates no text and is not trained: these throw Error(kInternal).
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) override;
-  KvCache make_cache(std::int64_t num_pages) const override;
+  KvCache make_cache(std::int64_t num_pages, std::int64_t num_texts) const override;
   at::Tensor forward_reference(const PackedBatch& batch) override;
 
  protected:

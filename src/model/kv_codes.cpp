@@ -30,7 +30,8 @@ std::uint64_t gpu_page_bytes(const ModelConfig& config, const Partition& partiti
   if (!codes) return numbers * c10::elementSize(activation_dtype(dtype));
   std::uint64_t vectors = 0;
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    if (config.has_own_kv(layer)) vectors += 2 * layer_partition(config, partition, layer).kv_heads.size();
+    if (config.has_own_kv(layer) && !config.is_linear(layer))
+      vectors += 2 * layer_partition(config, partition, layer).kv_heads.size();
   }
   return numbers + KvPages::kSlots * vectors;
 }

@@ -48,15 +48,16 @@ LayerShape shape_of(const ModelConfig& config, const Partition& of_model, std::i
   shape.sliding_window = config.slides(layer) ? config.sliding_window : 0;
   shape.rotary_dim = config.rotary_dim_of(layer);
   shape.rope_table = config.sliding_rope && config.slides(layer) ? 1 : 0;
-  const auto heads_per_kv = static_cast<std::uint64_t>(config.num_attention_heads / config.kv_heads_of(layer));
+  const auto heads_per_kv = static_cast<std::uint64_t>(config.heads_of(layer) / config.kv_heads_of(layer));
   for (std::uint64_t head = partition.heads.begin; head < partition.heads.end; ++head) {
     shape.kv_of_head.push_back(
         config.latent ? 0 : static_cast<std::int64_t>(head / heads_per_kv - partition.kv_heads.begin));
   }
-  shape.own_value_dim = config.value_dim;
+  if (config.is_linear(layer)) shape.delta = config.delta;
+  shape.own_value_dim = shape.delta ? shape.delta->value_dim : config.value_dim;
   shape.value_scale = static_cast<float>(config.value_scale);
   shape.gate = config.attention_gate;
-  shape.gate_numbers = config.gate_numbers(layer) / config.num_attention_heads * shape.heads;
+  shape.gate_numbers = config.gate_numbers(layer) / config.heads_of(layer) * shape.heads;
   shape.latent = config.latent;
   shape.has_indexer = config.chooses_keys(layer);
   if (config.latent) shape.kv_heads = 1;

@@ -20,7 +20,7 @@ class ModelBackend {
 
   virtual at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop) = 0;
   virtual at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) = 0;
-  virtual KvCache make_cache(std::int64_t num_pages) const = 0;
+  virtual KvCache make_cache(std::int64_t num_pages, std::int64_t num_texts) const = 0;
   virtual at::Tensor logits(const at::Tensor& hidden_RD) const = 0;
   // In plain code. A backend without it throws Error(kInternal).
   virtual at::Tensor forward_reference(const PackedBatch& batch) = 0;

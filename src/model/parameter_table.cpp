@@ -166,6 +166,7 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
   if (config.encoder) return encoder_layer_parameters(config);
   using Layer = TensorNames::Layer;
   const std::int64_t D = config.hidden_size, F = config.intermediate_size * config.mlp_widths_of(layer);
+  const bool linear = config.is_linear(layer);
   const std::int64_t E = config.head_dim_of(layer), Q = config.num_attention_heads * E,
                      K = config.kv_heads_of(layer) * E, V = config.kv_heads_of(layer) * config.value_dim_of(layer);
   const bool has_keys = config.has_own_kv(layer), has_values = has_keys && !config.keys_are_values(layer);
@@ -223,46 +224,62 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
     rows.resize(has_values ? 3 : has_keys ? 2 : 1);
     add_product(config.fused_qkv_proj, std::move(rows), hf, gguf);
   };
-  if (config.latent) {
+  const std::int64_t gates = config.gate_numbers(layer);
+  // Rows of the gate beside those of the queries, head by head.
+  const auto beside = [&](LayerParameter row, std::int64_t first_row) {
+    if (!config.gate_beside_queries) return row;
+    row.hf = "self_attn.q_proj.weight";
+    row.gguf = "attn_q.weight";
+    row.stored = {Q + gates, D};
+    row.first_row = first_row;
+    row.group_rows = E;
+    row.group_step = 2 * E;
+    return row;
+  };
+  if (linear) {
+    for (LayerParameter& row : delta_parameters(config)) add(true, std::move(row));
+  } else if (config.latent) {
     for (LayerParameter& row : latent_parameters(config, layer)) add(true, std::move(row));
   } else {
-    add_qkv({{&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, kHeadRows, kQkv},
+    add_qkv({beside({&Layer::q_proj, "self_attn.q_proj.weight", "attn_q.weight", {Q, D}, kHeadRows, kQkv}, 0),
              {&Layer::k_proj, "self_attn.k_proj.weight", "attn_k.weight", {K, D}, kKvHeadRows, kQkv},
              {&Layer::v_proj, "self_attn.v_proj.weight", "attn_v.weight", {V, D}, kKvHeadRows, kQkv}},
             "self_attn.qkv_proj.weight", "attn_qkv.weight");
   }
-  if (config.qkv_bias && !config.latent) {
+  if (config.qkv_bias && !config.latent && !linear) {
     add_qkv({{&Layer::q_bias, "self_attn.q_proj.bias", "attn_q.bias", {Q}, kHeadRows},
              {&Layer::k_bias, "self_attn.k_proj.bias", "attn_k.bias", {K}, kKvHeadRows},
              {&Layer::v_bias, "self_attn.v_proj.bias", "attn_v.bias", {V}, kKvHeadRows}},
             "self_attn.qkv_proj.bias", "attn_qkv.bias");
   }
-  const bool of_all = config.qk_norm_of_all_heads;
-  add(config.qk_norm,
+  const bool of_all = config.qk_norm_of_all_heads, normed = config.qk_norm && !linear;
+  add(normed,
       {&Layer::q_norm, "self_attn.q_norm.weight", "attn_q_norm.weight", {of_all ? Q : E}, of_all ? kHeadRows : kWhole});
-  add(config.qk_norm && has_keys, {&Layer::k_norm,
-                                   "self_attn.k_norm.weight",
-                                   "attn_k_norm.weight",
-                                   {of_all ? K : E},
-                                   of_all ? kKvHeadRows : kWhole});
-  const bool centred = config.qk_norm && config.qk_layer_norm;
+  add(normed && has_keys, {&Layer::k_norm,
+                           "self_attn.k_norm.weight",
+                           "attn_k_norm.weight",
+                           {of_all ? K : E},
+                           of_all ? kKvHeadRows : kWhole});
+  const bool centred = normed && config.qk_layer_norm;
   add(centred, {&Layer::q_norm_bias, "self_attn.q_norm.bias", "attn_q_norm.bias", {E}});
   add(centred, {&Layer::k_norm_bias, "self_attn.k_norm.bias", "attn_k_norm.bias", {E}});
   add(config.has_sinks(layer),
       {&Layer::sinks, "self_attn.sinks", "attn_sinks.weight", {config.num_attention_heads}, kHeads});
-  add(config.gate_numbers(layer) > 0, {&Layer::attention_gate,
-                                       "self_attn.gate_proj.weight",
-                                       "",
-                                       {config.gate_numbers(layer), D},
-                                       kHeadRows,
-                                       FusedProduct::kAttentionGate});
+  add(gates > 0 && !linear, beside({&Layer::attention_gate,
+                                    "self_attn.gate_proj.weight",
+                                    "",
+                                    {gates, D},
+                                    kHeadRows,
+                                    FusedProduct::kAttentionGate},
+                                   E));
   add(true, {&Layer::o_proj,
-             "self_attn.o_proj.weight",
+             linear ? "linear_attn.out_proj.weight" : "self_attn.o_proj.weight",
              "attn_output.weight",
-             {D, config.num_attention_heads * (config.latent ? config.latent->value_dim : config.value_dim_of(layer))},
+             {D, config.heads_of(layer) * (config.latent ? config.latent->value_dim : config.value_dim_of(layer))},
              Division::kHeadColumns,
              FusedProduct::kOutput});
-  add(config.o_bias, {&Layer::o_bias, "self_attn.o_proj.bias", "attn_output.bias", {D}, Division::kFirstShard});
+  add(config.o_bias && !linear,
+      {&Layer::o_bias, "self_attn.o_proj.bias", "attn_output.bias", {D}, Division::kFirstShard});
   add(on_output, {&Layer::attention_output_norm, "post_attention_layernorm.weight", "post_attention_norm.weight", {D}});
   // In Llama's files, the norm on the MLP's input is named after the block before it.
   const bool own_norm = on_input && (!config.parallel_residual || config.parallel_norms);
@@ -272,9 +289,9 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
                              on_output ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
                              "ffn_norm.weight",
                              {D}});
-  const bool sparse = config.is_sparse(layer), beside = sparse && config.dense_beside_experts;
-  if (beside) add_mlp();
-  for (LayerParameter& row : beside ? rows_beside_experts(config) : std::vector<LayerParameter>{})
+  const bool sparse = config.is_sparse(layer), dense_beside = sparse && config.dense_beside_experts;
+  if (dense_beside) add_mlp();
+  for (LayerParameter& row : dense_beside ? rows_beside_experts(config) : std::vector<LayerParameter>{})
     add(true, std::move(row));
   add(sparse, {&Layer::router, "mlp.gate.weight", "ffn_gate_inp.weight", {config.num_experts, D}});
   add(sparse && config.expert_bias, {&Layer::router_bias, "mlp.gate.bias", "ffn_gate_inp.bias", {config.num_experts}});

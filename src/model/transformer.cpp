@@ -11,6 +11,7 @@
 #include "magister/device/upload.h"
 #include "magister/model/cpu/cpu_kernels.h"
 #include "magister/model/host_copy.h"
+#include "magister/model/layer_shape.h"
 #include "magister/model/parameter_table.h"
 #include "magister/model/partition.h"
 #include "model/cpu/cpu_model.h"
@@ -124,6 +125,7 @@ Transformer::Transformer(const ModelDescription& description, const TensorFile& 
                          ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization,
                          const gpu::Queue& queue, const LoadHook& hook, const KeptWeights& kept)
     : group_(&group), pool_(&pool) {
+  check_runs_on_gpus(description.config);
   const std::string place = gpu::describe_gpu_shard(group, queue);
   if (description.config.encoder) {
     MAGISTER_ASSERT(dtype == at::kFloat && !quantization.on());
@@ -166,7 +168,9 @@ const ModelConfig& Transformer::config() const { return backend_->config(); }
 std::uint64_t Transformer::weight_bytes() const { return backend_->weight_bytes(); }
 bool Transformer::has_codes() const { return backend_->has_codes(); }
 bool Transformer::multiplies_fp8() const { return backend_->multiplies_fp8(); }
-KvCache Transformer::make_cache(std::int64_t num_pages) const { return backend_->make_cache(num_pages); }
+KvCache Transformer::make_cache(std::int64_t num_pages, std::int64_t num_texts) const {
+  return backend_->make_cache(num_pages, num_texts);
+}
 at::Tensor Transformer::logits(const at::Tensor& hidden_RD) const { return backend_->logits(hidden_RD); }
 std::string Transformer::first_not_finite(const PackedBatch& batch) { return backend_->first_not_finite(batch); }
 void Transformer::self_test() {
@@ -290,12 +294,34 @@ double Transformer::forward_flops(const PackedBatch& batch) const {
     };
     const IndexerConfig* const indexer = c.latent && c.latent->indexer ? &*c.latent->indexer : nullptr;
     for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+      if (c.is_linear(layer)) {  // a state is read by a key and by a query, and changed
+        flops += 6.0 * length * static_cast<double>(c.delta->value_heads * c.delta->key_dim * c.delta->value_dim);
+        continue;
+      }
       const double seen = c.slides(layer) ? pairs(c.sliding_window) : indexer ? pairs(indexer->top_k) : all;
       flops += 2.0 * seen * H * (c.latent ? latent : static_cast<double>(c.head_dim_of(layer) + c.value_dim_of(layer)));
       if (c.chooses_keys(layer)) flops += 2.0 * all * static_cast<double>(indexer->heads * indexer->head_dim);
     }
   }
   return flops;
+}
+
+std::uint64_t delta_state_bytes(const ModelConfig& config, const Partition& partition) {
+  std::uint64_t numbers = 0;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!config.is_linear(layer)) continue;
+    const LayerShape shape = shape_of(config, partition, layer);
+    numbers += static_cast<std::uint64_t>(shape.heads * shape.delta->state_numbers() +
+                                          (shape.delta->taps - 1) * shape.qkv_features());
+  }
+  return numbers * sizeof(float);
+}
+
+void check_runs_on_gpus(const ModelConfig& config) {
+  MAGISTER_CHECK(!config.delta, ExitCode::kConfig,
+                 "a model of the family {} on GPUs (its linear attention has no kernels there yet); run it on CPUs "
+                 "with layout.devices: cpu, or use another model",
+                 config.family);
 }
 
 std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition) {
@@ -307,7 +333,7 @@ std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partitio
     return sizeof(float) * KvPages::kSlots * numbers;
   }
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    if (config.has_own_kv(layer))
+    if (config.has_own_kv(layer) && !config.is_linear(layer))
       numbers += layer_partition(config, partition, layer).kv_heads.size() *
                  static_cast<std::uint64_t>(config.head_dim_of(layer) + config.value_dim_of(layer));
   }

@@ -297,6 +297,7 @@ void WeightSource::add_heads(std::vector<RowBlock>& blocks, std::int64_t layer,
     blocks.push_back({name, {begin, end}, output, as_halves, description_.names.transposed_products});
     output += size_of(blocks.back().rows);
   };
+  if (config.gate_beside_queries) return add_rows(blocks, layer, weight, {heads.begin * E, heads.end * E});
   const std::uint64_t first = first_row(layer, weight);
   if (config.fused_qkv_by_head || (config.fused_qkv_by_quarter && !pairs)) {
     for (std::uint64_t head = heads.begin; head < heads.end; ++head)
@@ -363,6 +364,7 @@ void WeightSource::read_head_bias(std::int64_t layer, std::string TensorNames::L
 }
 
 Linear WeightSource::load_qkv_proj(std::int64_t layer) {
+  if (description_.config.is_linear(layer)) return load_delta_proj(layer);
   if (description_.config.latent) return load_latent_proj(layer);
   const TensorNames::Layer& names = names_of(layer);
   const ModelConfig& config = description_.config;
@@ -398,17 +400,20 @@ Linear WeightSource::load_o_proj(std::int64_t layer) {
   const TensorNames::Layer& names = names_of(layer);
   const auto& latent = description_.config.latent;
   const auto E = static_cast<std::uint64_t>(latent ? latent->value_dim : description_.config.value_dim_of(layer));
-  const auto heads = static_cast<std::uint64_t>(description_.config.num_attention_heads);
-  return load_partial(names.o_proj, {partition_.heads.begin * E, partition_.heads.end * E}, heads * E, names.o_bias);
+  const auto all = static_cast<std::uint64_t>(description_.config.heads_of(layer));
+  const IndexRange heads = part_of(layer).heads;
+  return load_partial(names.o_proj, {heads.begin * E, heads.end * E}, all * E, names.o_bias);
 }
 
 Linear WeightSource::load_attention_gate(std::int64_t layer) {
   const ModelConfig& config = description_.config;
-  if (config.attention_gate == AttentionGate::kNone) return {};
+  if (config.gate_numbers(layer) == 0) return {};
   const auto D = static_cast<std::uint64_t>(config.hidden_size),
-             each = static_cast<std::uint64_t>(config.gate_numbers(layer) / config.num_attention_heads);
-  const IndexRange rows{partition_.heads.begin * each, partition_.heads.end * each};
-  return load_product({{names_of(layer).attention_gate, rows, 0}}, size_of(rows), {0, D}, D);
+             each = static_cast<std::uint64_t>(config.gate_numbers(layer) / config.heads_of(layer));
+  const IndexRange heads = part_of(layer).heads, rows{heads.begin * each, heads.end * each};
+  std::vector<RowBlock> blocks;
+  add_rows(blocks, layer, &TensorNames::Layer::attention_gate, rows);
+  return load_product(blocks, size_of(rows), {0, D}, D);
 }
 
 Linear WeightSource::load_gate_up_proj(std::int64_t layer) {

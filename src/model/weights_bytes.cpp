@@ -103,14 +103,14 @@ std::uint64_t model_parameter_bytes(const Sizes& sizes) {
 // description and file: nullptr if only the config is known.
 std::uint64_t all_bytes(const Sizes& sizes, const ModelDescription* description, const TensorFile* file) {
   std::uint64_t bytes = model_parameter_bytes(sizes);
-  // Bytes per layer of each kind - with experts, with a window, with keys of its own, with an indexer, with an MLP of
-  // this size - while kept codes do not make layers differ.
-  std::map<std::tuple<bool, bool, bool, bool, std::int64_t>, std::optional<std::uint64_t>> alike;
+  // Bytes per layer of each kind - with experts, with a window, with keys of its own, with an indexer, with linear
+  // attention, with an MLP of this size - while kept codes do not make layers differ.
+  std::map<std::tuple<bool, bool, bool, bool, bool, std::int64_t>, std::optional<std::uint64_t>> alike;
   for (std::int64_t layer = 0; layer < sizes.config.num_hidden_layers; ++layer) {
     const ModelConfig& config = sizes.config;
     std::optional<std::uint64_t>& known =
         alike[{config.is_sparse(layer), config.slides(layer), config.has_own_kv(layer), config.chooses_keys(layer),
-               config.mlp_widths_of(layer)}];
+               config.is_linear(layer), config.mlp_widths_of(layer)}];
     if (known) {
       bytes += *known;
       continue;
@@ -123,7 +123,7 @@ std::uint64_t all_bytes(const Sizes& sizes, const ModelDescription* description,
                          sizes.tp_rank,
                          sizes.quantization,
                          sizes.on_gpu,
-                         {config.num_attention_heads, config.kv_heads_of(layer)}};
+                         {config.heads_of(layer), config.kv_heads_of(layer)}};
     bytes += other_layer_bytes(table, of_layer);
     for (const std::vector<LayerParameter>& product : products_of(table)) {
       std::optional<CodeFormat> kept;

@@ -256,9 +256,9 @@ at::Tensor forward_through_pages(Transformer& model, const PackedBatch& batch) {
     pages.emplace_back();
     for (std::int64_t j = batch.cu_seqlens[s]; j < batch.cu_seqlens[s + 1]; j += KvPages::kSlots)
       pages.back().push_back(page++);
-    slots.push_back({pages.back().data(), 0});
+    slots.push_back({pages.back().data(), 0, s});
   }
-  KvCache cache = model.make_cache(page);
+  KvCache cache = model.make_cache(page, batch.num_sequences());
   return model.forward(batch, slots, cache).clone();
 }
 

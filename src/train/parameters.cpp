@@ -26,8 +26,8 @@ std::optional<bool> decay_of(const LayerParameter& row, const ModelConfig& confi
   if (row.is_of_indexer()) return false;
   if (row.expert >= 0) return row.product == FusedProduct::kNone ? std::optional(false) : std::nullopt;
   if (row.name == &Layer::altup_scale) return config.altup->scales_corrected;
-  for (std::string Layer::* const factors :
-       {&Layer::sinks, &Layer::xielu_alpha_p, &Layer::xielu_alpha_n, &Layer::router_scale, &Layer::expert_scales})
+  for (std::string Layer::* const factors : {&Layer::sinks, &Layer::xielu_alpha_p, &Layer::xielu_alpha_n,
+                                             &Layer::router_scale, &Layer::expert_scales, &Layer::delta_rate})
     if (row.name == factors) return true;
   return std::nullopt;
 }
@@ -49,7 +49,7 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
   const TensorNames& names = description.names;
   // Blocks that the trunk does not compute.
   const bool of_gguf = config.stacked_experts && !config.fused_gate_up_proj;
-  const bool has_other_blocks = config.encoder || of_gguf;
+  const bool has_other_blocks = config.encoder || of_gguf || config.delta;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
                  "another family, configs/guides/models.md lists them",

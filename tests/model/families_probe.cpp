@@ -54,7 +54,7 @@ at::Tensor forward_in_parts(Transformer& model, const PackedBatch& batch, int nu
     for (std::int64_t j = batch.cu_seqlens[s]; j < batch.cu_seqlens[s + 1]; j += KvPages::kSlots)
       pages[static_cast<std::size_t>(s)].insert(pages[static_cast<std::size_t>(s)].begin(), num_pages++);  // descending
   }
-  KvCache cache = model.make_cache(num_pages);
+  KvCache cache = model.make_cache(num_pages, S);
   at::Tensor hidden_TD = at::zeros({T, model.config().hidden_size});
   for (int part = 0; part < num_parts; ++part) {
     std::vector<std::vector<TokenId>> tokens;
@@ -67,7 +67,7 @@ at::Tensor forward_in_parts(Transformer& model, const PackedBatch& batch, int nu
       const auto* ids = batch.token_ids_T.const_data_ptr<std::int32_t>() + begin;
       tokens.emplace_back(ids + from, ids + to);
       past.push_back(from);
-      slots.push_back({pages[static_cast<std::size_t>(s)].data(), 0});
+      slots.push_back({pages[static_cast<std::size_t>(s)].data(), 0, S - 1 - s});
       for (std::int64_t row = begin + from; row < begin + to; ++row) rows.push_back(row);
       if (to < length) continue;
       last_rows.push_back(rows.back());

@@ -57,8 +57,8 @@ BLOCKS = ("llama_biases", "llama_grouped_9_over_3", "qwen3_bias_windows", "gemma
 
 def passes_of(name, family):
     """What the probe is told: numbers of shards; with c the passes of CPUs alone."""
-    if name.startswith("gguf_"):
-        return ("1c", "3c")
+    if name.startswith("gguf_") or family.startswith(("qwen3_next", "qwen3_5")):  # linear attention: CPUs alone
+        return ("1c", "2c", "3c")[:: 2 if name.startswith("gguf_") else 1]
     # OLMo 2's norms are over the heads of all shards: a sum of its own in a layer.
     whole_heads = family in ("olmo2", "olmo3")
     return ("1", "2c", "3") if whole_heads or "uneven" in name or "grouped" in name else ("1", "2c", "3c")

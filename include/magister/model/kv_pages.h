@@ -16,6 +16,14 @@ namespace magister {
 struct BlockTable {
   const std::int32_t* pages = nullptr;
   std::int64_t offset = 0;  // in [0, 48)
+  std::int64_t place = 0;   // of the sequence's states in DeltaStates, which no other sequence in flight has
+};
+
+// What linear attention in one layer keeps of each text in flight: the states of its value heads, and the last inputs of
+// its convolution. A text whose first token is computed begins with zeros. f32, CPU.
+struct DeltaStates {
+  at::Tensor heads_PHS;   // [places, H, DeltaConfig::state_numbers()]; undefined: the layer has other attention
+  at::Tensor inputs_PWC;  // [places, taps - 1, channels]
 };
 
 class KvPages {
@@ -53,6 +61,7 @@ struct KvCache {
   void copy_pages(const std::vector<std::int64_t>& from, const std::vector<std::int64_t>& to);
 
   std::vector<KvPages> layers;
+  std::vector<DeltaStates> states;  // by layer; empty: the model has no linear attention
   std::int64_t num_pages = 0;
   // On a GPU these replace `layers`: one tensor [P + 1, K, 48, E] per layer, in the activations' dtype, or bytes
   // [P + 1, K, 48, E + 1], the records of src/model/gpu/kv_code_kernels.h. The extra last page is never read.

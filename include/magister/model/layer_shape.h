@@ -60,6 +60,8 @@ struct LayerShape {
   std::int64_t gate_numbers = 0;         // of this shard's heads; as many for each head
   std::optional<LatentConfig> latent{};  // kv_heads is then 1: the latent
   bool has_indexer = false;              // see ModelConfig::chooses_keys
+  // Linear attention: heads are those of values, kv_heads those of keys, and head_dim is that of keys.
+  std::optional<DeltaConfig> delta{};
   // False for attention that fused operations of libraries do not compute: other masks than windows, biases of scores.
   bool has_usual_scores() const { return !chunked_windows && alibi_slopes.empty(); }
   RouterRule router_rule() const {
@@ -74,6 +76,7 @@ struct LayerShape {
   // Numbers of a row with its queries, keys and values. The product of a layer whose keys are its values gives the
   // first ones alone.
   std::int64_t qkv_features() const {
+    if (delta) return 2 * kv_heads * head_dim + heads * value_dim();
     return latent ? heads * head_dim : (heads + own_kv_heads()) * head_dim + own_kv_heads() * value_dim();
   }
   // True where an indexer chooses some of the keys that a query at this position would see.

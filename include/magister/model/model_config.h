@@ -115,6 +115,23 @@ struct LatentConfig {
   std::int64_t token_width() const { return rank + rope_dim; }
 };
 
+// Linear attention by the gated delta rule (Gated DeltaNet). Queries, keys and values go through SiLU of a convolution
+// over the last `taps` tokens of each channel, and queries and keys are divided by their length. Each value head has a
+// state, key_dim x value_dim numbers: a token multiplies it by a decay, adds to it what its value differs from that of
+// its key, times a strength, and reads it by its query. A head's output is normed and times SiLU of a gate.
+// Source: Yang et al., Gated Delta Networks, arXiv 2412.06464; transformers' Qwen3_5GatedDeltaNet.
+struct DeltaConfig {
+  static constexpr double kLengthEps = 1e-6;    // is added to the square of a length
+  std::int64_t key_heads = 0, value_heads = 0;  // a key head, and its queries, serve as many value heads in turn
+  std::int64_t key_dim = 0, value_dim = 0;
+  std::int64_t taps = 0;
+  bool by_key_head = false;       // files hold rows of a key head and its value heads in turn (Qwen3-Next)
+  std::vector<bool> layer_has{};  // which layers have this attention
+  std::int64_t heads_a_key() const { return value_heads / key_heads; }
+  // Numbers of the state of a value head, in memory: value_dim is rounded up to whole vectors of 16.
+  std::int64_t state_numbers() const { return key_dim * ((value_dim + 15) / 16 * 16); }
+};
+
 // AltUp: the residual stream of a token is `inputs` vectors. A layer predicts all of them from all, gives the active
 // one to its blocks, and corrects each by a part of what these have changed; the coefficients come from a router. The
 // first vector is the embedding, the others are products of it; after the layers, products of them are averaged.
@@ -244,7 +261,10 @@ struct ModelConfig {
   bool gate_by_head = false;   // one number for all outputs of a head (Laguna)
   std::int64_t value_dim = 0;  // numbers of a head's values where they differ from head_dim; 0: they do not (MiMo-V2)
   double value_scale = 1.0;    // factor of the values
-  bool sparse_norm = false;    // the output of the experts has a norm, whatever norm_placement is (A.X K1)
+  // Files hold the rows of a head's gate behind those of its queries, in one tensor (Qwen3-Next).
+  bool gate_beside_queries = false;
+  std::optional<DeltaConfig> delta{};  // some layers have linear attention
+  bool sparse_norm = false;            // the output of the experts has a norm, whatever norm_placement is (A.X K1)
   // Set for latent attention; num_key_value_heads is then num_attention_heads, and rotary_dim is rope_dim.
   std::optional<LatentConfig> latent{};
   // Sizes of the layers with full attention where they differ from those of the layers with a window; 0: they do not
@@ -296,11 +316,18 @@ struct ModelConfig {
   bool slides(std::int64_t layer) const {
     return sliding_window > 0 && (layer_is_sliding.empty() || layer_is_sliding[static_cast<std::size_t>(layer)]);
   }
-  // Sizes of this layer.
+  // True for a layer with linear attention.
+  bool is_linear(std::int64_t layer) const { return delta && delta->layer_has[static_cast<std::size_t>(layer)]; }
+  // Sizes of this layer. With linear attention its heads are those of values, and its KV heads those of keys.
+  std::int64_t heads_of(std::int64_t layer) const {
+    return is_linear(layer) ? delta->value_heads : num_attention_heads;
+  }
   std::int64_t head_dim_of(std::int64_t layer) const {
+    if (is_linear(layer)) return delta->key_dim;
     return full_head_dim > 0 && !slides(layer) ? full_head_dim : head_dim;
   }
   std::int64_t kv_heads_of(std::int64_t layer) const {
+    if (is_linear(layer)) return delta->key_heads;
     return full_kv_heads > 0 && !slides(layer) ? full_kv_heads : num_key_value_heads;
   }
   std::int64_t mlp_widths_of(std::int64_t layer) const {
@@ -333,18 +360,22 @@ struct ModelConfig {
   std::int64_t experts_a_token() const { return num_experts_per_tok + num_shared_experts; }
   // 0 in a layer without a rotary embedding.
   std::int64_t rotary_dim_of(std::int64_t layer) const {
+    if (is_linear(layer)) return 0;
     const bool turns = layer_has_rope.empty() || layer_has_rope[static_cast<std::size_t>(layer)];
     if (turns && slides(layer) && sliding_rotary_dim > 0) return sliding_rotary_dim;
     return !turns ? 0 : rotary_dim > 0 ? rotary_dim : head_dim_of(layer);
   }
   // Numbers of a head's values in this layer.
-  std::int64_t value_dim_of(std::int64_t layer) const { return value_dim > 0 ? value_dim : head_dim_of(layer); }
+  std::int64_t value_dim_of(std::int64_t layer) const {
+    return is_linear(layer) ? delta->value_dim : value_dim > 0 ? value_dim : head_dim_of(layer);
+  }
   bool has_sinks(std::int64_t layer) const { return attention_sinks && (!sinks_in_windows || slides(layer)); }
   std::int64_t expert_columns(std::int64_t expert) const {
     return expert >= num_experts && shared_intermediate_size > 0 ? shared_intermediate_size : moe_intermediate_size;
   }
   // Numbers of the gate of all heads' outputs, in a layer.
   std::int64_t gate_numbers(std::int64_t layer) const {
+    if (is_linear(layer)) return delta->value_heads * delta->value_dim;
     return attention_gate == AttentionGate::kNone ? 0 : num_attention_heads * (gate_by_head ? 1 : value_dim_of(layer));
   }
   // Number of parameters, exact; biases, norms and an untied head are included.
@@ -385,7 +416,11 @@ struct TensorNames {
     std::string q_up_proj, latent_up_proj;
     // The indexer of a layer that chooses keys. Empty: none.
     std::string index_q_proj, index_k_proj, index_k_norm, index_k_norm_bias, index_weights;
-    std::string attention_gate;                          // weight; empty: none
+    std::string attention_gate;  // weight; empty: none
+    // Linear attention: products of its strength and decay, the convolution's weights for queries, keys and values,
+    // the logarithm of the decay's rate, what is added to the decay's product, and the norm. Empty: none.
+    std::string delta_strength, delta_decay, delta_conv_q, delta_conv_k, delta_conv_v, delta_rate, delta_bias,
+        delta_norm;
     std::string router, router_bias;                     // empty: no experts
     std::string router_choice_bias, shared_expert_gate;  // empty: none
     // Only sparse layers with dense_beside_experts have these; empty: none.

@@ -68,6 +68,9 @@ struct LayerParameter {
   // Number and name of an expert's weight; `name` is then unused.
   std::int64_t expert = -1;
   std::string TensorNames::Layer::Expert::* expert_name = nullptr;
+  // If its rows are not neighbours in that tensor: they come in groups of group_rows, whose first rows are group_step
+  // apart. 0: they are neighbours.
+  std::int64_t group_rows = 0, group_step = 0;
 
   // True for the weights of an indexer, which get no gradient.
   bool is_of_indexer() const {
@@ -91,6 +94,8 @@ std::vector<LayerParameter> layer_parameters(const ModelConfig& config, std::int
 std::vector<LayerParameter> expert_parameters(const ModelConfig& config, std::int64_t expert);
 // Attention's weights up to the heads, in a model with latent attention; layer_parameters() includes these rows.
 std::vector<LayerParameter> latent_parameters(const ModelConfig& config, std::int64_t layer);
+// The weights of linear attention; layer_parameters() includes these rows.
+std::vector<LayerParameter> delta_parameters(const ModelConfig& config);
 // The rows of each product of a layer: four products, or, with experts, two and another two per expert.
 std::vector<std::vector<LayerParameter>> products_of(const std::vector<LayerParameter>& table);
 

@@ -13,12 +13,13 @@
 namespace magister {
 
 struct Partition {
-  IndexRange heads;          // query heads of this shard
-  IndexRange kv_heads;       // KV heads that these query heads use
-  IndexRange mlp;            // intermediate columns of the MLP
-  IndexRange expert;         // intermediate columns of every expert; empty: no experts
-  IndexRange shared_expert;  // the same of every shared expert
-  IndexRange vocab;          // rows of embeddings and head
+  IndexRange heads;                        // query heads of this shard
+  IndexRange kv_heads;                     // KV heads that these query heads use
+  IndexRange mlp;                          // intermediate columns of the MLP
+  IndexRange expert;                       // intermediate columns of every expert; empty: no experts
+  IndexRange shared_expert;                // the same of every shared expert
+  IndexRange vocab;                        // rows of embeddings and head
+  IndexRange delta_heads{}, delta_keys{};  // the same in layers with linear attention, by value heads and key heads
 
   // Rows of the head on this shard. A classifier has few labels, so every shard holds all of them.
   IndexRange head_rows(const ModelConfig& config) const {
@@ -28,7 +29,8 @@ struct Partition {
 
 // Throws Error(kConfig), which names the sizes that work.
 Partition partition_for(const ModelConfig& config, int tp_rank, int tp_size);
-// The part of one layer, where layers differ in size: KV heads that the shard's query heads use, and MLP columns.
+// The part of one layer, where layers differ in size: KV heads that the shard's query heads use, and MLP columns. With
+// linear attention `heads` are those of values, and `kv_heads` those of keys.
 Partition layer_partition(const ModelConfig& config, Partition partition, std::int64_t layer);
 // All tp_size in [1, limit] that partition_for() accepts.
 std::vector<int> working_tp_sizes(const ModelConfig& config, int limit);

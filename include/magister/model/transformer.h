@@ -88,7 +88,8 @@ class Transformer {
   // Collective over the group.
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache);
   // An empty cache for this shard: num_pages pages of 48 tokens in every layer.
-  KvCache make_cache(std::int64_t num_pages) const;
+  // num_texts: places for states of linear attention (BlockTable::place).
+  KvCache make_cache(std::int64_t num_pages, std::int64_t num_texts = 1) const;
   // Logits of this shard's part of the vocabulary for a few rows: [R, D] -> [R, v], f32, on the device of the hidden
   // states. The bits of a row do not depend on the other rows. Local.
   at::Tensor logits(const at::Tensor& hidden_RD) const;
@@ -168,6 +169,10 @@ PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences, s
 
 // Bytes of a page of 48 tokens over all layers of a shard, with f32 numbers; other dtypes need their share of it.
 std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition);
+// Bytes of the states of one text in a cache (DeltaStates) on a CPU; 0: the model has none.
+std::uint64_t delta_state_bytes(const ModelConfig& config, const Partition& partition);
+// Throws Error(kConfig) where GPUs have no kernels for the model.
+void check_runs_on_gpus(const ModelConfig& config);
 
 // Upper bound of the bytes of work memory of a forward pass on one shard of a CPU.
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,

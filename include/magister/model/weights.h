@@ -45,6 +45,14 @@ struct Xielu {
   float alpha_p = 0, alpha_n = 0;
 };
 
+// What linear attention has besides its large products, for h value heads and k key heads of a shard; see DeltaConfig.
+struct DeltaParts {
+  Linear steps;               // [2h, D] f32: the product of each head's strength, then that of its decay
+  at::Tensor conv_CW;         // f32 [2k key_dim + h value_dim, taps]: channels of queries, keys and values
+  at::Tensor rate_H, bias_H;  // f32: a decay is exp(-rate * softplus(product + bias))
+  at::Tensor norm_V;          // f32 [value_dim]
+};
+
 // Called before each large tensor is read, on the loading thread. A long load reports progress through it, and can be
 // stopped if it throws.
 using LoadHook = std::function<void()>;
@@ -115,6 +123,9 @@ class WeightSource {
   Linear load_index_k_proj(std::int64_t layer);
   BlockNorms load_index_k_norm(std::int64_t layer);
   Linear load_index_weights(std::int64_t layer);
+  // In a layer with linear attention load_qkv_proj() returns the rows of queries and keys of the key heads, then those
+  // of values; this is the rest.
+  DeltaParts load_delta(std::int64_t layer);
   // [D, h E], with latent attention [D, h value_dim]. The product is partial over the shards, so only tp_rank 0 gets
   // the bias [D]: the sum must contain it once.
   Linear load_o_proj(std::int64_t layer);
@@ -179,6 +190,10 @@ class WeightSource {
   // The largest number of rows that one thread reads at once.
   std::int64_t rows_of_part(const at::Tensor& out_NK, bool is_sent) const;
   Linear load_latent_proj(std::int64_t layer);
+  Linear load_delta_proj(std::int64_t layer);
+  // Appends rows `rows` of a layer's weight, wherever they are in the file's tensor.
+  void add_rows(std::vector<RowBlock>& blocks, std::int64_t layer, std::string TensorNames::Layer::* weight,
+                IndexRange rows) const;
   // Appends the rows of this shard's query heads, whose last numbers are rotated.
   void add_latent_queries(std::vector<RowBlock>& blocks, const std::string& name) const;
   // Appends the rows of one head of an indexer.

@@ -74,8 +74,14 @@ CachedUnit cached_unit(const Transformer& model, PackedBatch batch, std::int64_t
   unit.batch.past_S.assign(static_cast<std::size_t>(S), past);
   auto* positions = unit.batch.positions_T.data_ptr<std::int32_t>();
   for (std::int64_t t = 0; t < unit.batch.num_tokens(); ++t) positions[t] += static_cast<std::int32_t>(past);
-  for (const std::vector<std::int32_t>& pages : unit.pages) unit.slots.push_back({pages.data(), 0});
-  unit.cache = model.make_cache(num_pages);
+  for (const std::vector<std::int32_t>& pages : unit.pages)
+    unit.slots.push_back({pages.data(), 0, static_cast<std::int64_t>(unit.slots.size())});
+  unit.cache = model.make_cache(num_pages, std::ssize(unit.slots));
+  for (const DeltaStates& states : unit.cache.states) {
+    if (!states.heads_PHS.defined()) continue;
+    states.heads_PHS.zero_();
+    states.inputs_PWC.zero_();
+  }
   return unit;
 }
 

@@ -71,6 +71,7 @@ void Attention::project_qkv(const float* hidden_TD, const PackedBatch& batch, st
   if (const std::int64_t gate = shape_.gate_numbers; gate > 0)
     linear_tile(input_RD, D, rows, weights_.gate, buffers.gate_TG.data_ptr<float>() + begin * gate, gate, false, pool,
                 buffers.kind);
+  if (weights_.delta) return project_delta(input_RD, begin, end, buffers, pool);
   if (shape_.all_heads == 0) return place_heads(batch, begin, end, rope, kv_pages, buffers);
   const std::int64_t first_key = (shape_.heads + shape_.first_counted_kv) * E,
                      keys_end = (shape_.heads + shape_.kv_heads) * E;
@@ -244,7 +245,11 @@ void Attention::project_output(std::int64_t begin, std::int64_t end, LayerBuffer
                                bool accumulate, ThreadPool* pool) const {
   const std::int64_t width = shape_.heads * shape_.value_dim(), D = shape_.hidden_size;
   if (buffers.latent_THW.defined()) expand_values(begin, end, buffers, pool);
-  if (shape_.gate_numbers > 0) apply_gate(begin, end, buffers);
+  if (weights_.delta) {
+    finish_delta(begin, end, buffers);
+  } else if (shape_.gate_numbers > 0) {
+    apply_gate(begin, end, buffers);
+  }
   linear_tile(buffers.attention_TA.const_data_ptr<float>() + begin * width, width, end - begin, weights_.o_proj,
               out_TD + begin * D, D, accumulate, pool, buffers.kind);
 }

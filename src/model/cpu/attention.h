@@ -14,6 +14,7 @@
 #include "magister/model/cpu/matmul.h"
 #include "magister/model/weights.h"
 #include "magister/parallel/thread_pool.h"
+#include "model/cpu/delta_weights.h"
 #include "model/cpu/indexer.h"
 #include "model/cpu/layer_buffers.h"
 
@@ -40,6 +41,8 @@ struct AttentionWeights {
   Linear gate{};        // [gate numbers of the heads, D], sharded on rows; undefined where outputs have no gate
   at::Tensor v_norm{};  // f32 [E], ones: each head of v is normed; or undefined
   std::optional<Indexer> indexer{};  // of a layer that chooses keys
+  // Linear attention: qkv_proj is that of its queries, keys and values, `gate` that of the heads' gate.
+  std::optional<DeltaWeights> delta{};
 };
 
 // A tile of attention: rows of one sequence for one head or, where a sequence has a single row (decoding) or an indexer
@@ -75,6 +78,12 @@ class Attention {
                    LayerBuffers& buffers) const;
   // In a layer with an indexer, once the pages have the keys of all rows: chooses the keys of the rows that see some.
   void choose_keys(const PackedBatch& batch, const KvPages& kv, LayerBuffers& buffers, ThreadPool& pool) const;
+  // Linear attention of one key head and its value heads over the rows of one sequence, into buffers.attention_TA.
+  // states: those of the layer in a cache, which go on from the sequence's earlier rows; null: the sequence begins here.
+  void run_delta(const PackedBatch& batch, std::int64_t sequence, std::int64_t key_head, DeltaStates* states,
+                 LayerBuffers& buffers, int thread_index) const;
+  // Rows [begin, end) of its outputs: the heads' norm, and their gate.
+  void finish_delta(std::int64_t begin, std::int64_t end, LayerBuffers& buffers) const;
   // Causal attention of one tile over all keys of its sequence in the pages, into buffers.attention_TA.
   void attend(const AttentionTile& tile, const KvPages& kv, LayerBuffers& buffers, int thread_index) const;
   // Rows [begin, end): out (+)= attention_TA * o_proj^T. accumulate: out is the residual stream.
@@ -98,11 +107,14 @@ class Attention {
   void project_latent(const float* hidden_TD, const PackedBatch& batch, std::int64_t begin, std::int64_t end,
                       const RopeRows& rope, KvPages& kv, LayerBuffers& buffers, int thread_index,
                       ThreadPool* pool) const;
+  void project_delta(const float* input_RD, std::int64_t begin, std::int64_t end, LayerBuffers& buffers,
+                     ThreadPool* pool) const;
   void attend_latent(const AttentionTile& tile, const KvPages& kv, LayerBuffers& buffers, int thread_index) const;
   // Sums of latents become the heads' values, where attend_latent() has left them.
   void expand_values(std::int64_t begin, std::int64_t end, LayerBuffers& buffers, ThreadPool* pool) const;
   at::Tensor latent_reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
                               const at::Tensor& sin_TE2, KeysAndValues* kv) const;
+  at::Tensor delta_reference(const at::Tensor& hidden_TD, const PackedBatch& batch) const;
   // Rows [begin, end) of attention_TA times the function of their gate.
   void apply_gate(std::int64_t begin, std::int64_t end, LayerBuffers& buffers) const;
   void norm_heads(float* row, float* keys, const float* squares) const;

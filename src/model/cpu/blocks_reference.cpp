@@ -116,6 +116,7 @@ at::Tensor plain_attention(const at::Tensor& q_THE, const at::Tensor& k_THE, con
 at::Tensor Attention::reference(const at::Tensor& hidden_TD, const PackedBatch& batch, const at::Tensor& cos_TE2,
                                 const at::Tensor& sin_TE2, const std::function<void(at::Tensor&)>& sum,
                                 KeysAndValues* kv) const {
+  if (weights_.delta) return delta_reference(hidden_TD, batch);
   if (weights_.latent) return latent_reference(hidden_TD, batch, cos_TE2, sin_TE2, kv);
   const std::int64_t E = shape_.head_dim, V = shape_.value_dim(), H = shape_.heads, K = shape_.own_kv_heads(),
                      values = shape_.keys_are_values ? 0 : K;

@@ -51,7 +51,7 @@ void add_positions(const Linear& positions, std::int64_t skipped_rows, const Pac
 at::Tensor CpuModel::forward(const PackedBatch& batch, const std::function<bool()>& should_stop) {
   const BatchPages pages(batch);
   std::vector<KvPages> kv = pass_pages(pages.num_pages());
-  return run_layers(batch, pages.sequences, kv, weights_.pass_places, should_stop);
+  return run_layers(batch, pages.sequences, kv, weights_.pass_places, {}, should_stop);
 }
 
 // Pages that all layers of a kind use in turn. A layer that others share keys with is the last of its kind to write.
@@ -65,7 +65,7 @@ std::vector<KvPages> CpuModel::pass_pages(std::int64_t num_pages) const {
 
 at::Tensor CpuModel::forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) {
   const auto run = [&](const PackedBatch& rows, const std::vector<BlockTable>& of_rows) {
-    return run_layers(rows, of_rows, cache.layers, weights_.cache_places, {});
+    return run_layers(rows, of_rows, cache.layers, weights_.cache_places, cache.states, {});
   };
   const auto texts = std::count(batch.is_decode_S.begin(), batch.is_decode_S.end(), std::uint8_t{1});
   if (!weights_.has_codes || texts == 0 || texts == batch.num_sequences()) return run(batch, slots);
@@ -76,16 +76,17 @@ at::Tensor CpuModel::forward(const PackedBatch& batch, const std::vector<BlockTa
   return hidden_RD;
 }
 
-KvCache CpuModel::make_cache(std::int64_t num_pages) const {
+KvCache CpuModel::make_cache(std::int64_t num_pages, std::int64_t num_texts) const {
   KvCache cache;
   cache.num_pages = num_pages;
   for (const DecoderLayer& layer : weights_.decoder) {
     if (layer.shape().has_own_kv) cache.layers.push_back(pages_for(layer.shape(), num_pages));
+    if (weights_.config.delta) cache.states.push_back(states_for(layer.shape(), num_texts));
   }
   return cache;
 }
 
-void CpuModel::run_attention(const DecoderLayer& layer, Pass& pass, KvPages& pages) {
+void CpuModel::run_attention(const DecoderLayer& layer, Pass& pass, KvPages& pages, DeltaStates* states) {
   const std::int64_t T = pass.num_rows();
   for_row_tiles(pool_, T, [&](std::int64_t begin, std::int64_t end, int thread, ThreadPool* shared) {
     layer.attention.project_qkv(pass.hidden(), pass.batch, begin, end, pass.tables.rows[layer.shape().rope_table],
@@ -101,6 +102,13 @@ void CpuModel::run_attention(const DecoderLayer& layer, Pass& pass, KvPages& pag
       layer.attention.place_heads(pass.batch, begin, end, pass.tables.rows[layer.shape().rope_table], pages,
                                   pass.buffers);
     });
+  }
+  if (layer.shape().delta) {
+    const std::int64_t K = layer.shape().kv_heads;
+    pool_.run(pass.batch.num_sequences() * K, [&](std::int64_t task, int thread) {
+      layer.attention.run_delta(pass.batch, task / K, task % K, states, pass.buffers, thread);
+    });
+    return;
   }
   layer.attention.choose_keys(pass.batch, pages, pass.buffers, pool_);
   const bool as_first = layer.shape().kv_of_head == weights_.decoder.front().shape().kv_of_head;
@@ -180,7 +188,8 @@ void CpuModel::run_beside(const DecoderLayer& layer, Pass& pass) {
 
 at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots,
                                 std::vector<KvPages>& kv, const std::vector<std::size_t>& places,
-                                const std::function<bool()>& should_stop, FirstNotFinite* watch) {
+                                std::span<DeltaStates> states, const std::function<bool()>& should_stop,
+                                FirstNotFinite* watch) {
   const std::int64_t T = batch.num_tokens(), D = weights_.config.hidden_size;
   check_positions(weights_.config, batch);
   at::Tensor hidden_TD = at::empty({T, D}, at::TensorOptions().dtype(at::kFloat));
@@ -223,8 +232,8 @@ at::Tensor CpuModel::run_layers(const PackedBatch& batch, const std::vector<Bloc
     const bool narrows = batch.read_rows && i + 1 == weights_.decoder.size();
     if (narrows) pass.tiles = pass.other_tiles = attention_tiles(batch, layer.shape(), &*batch.read_rows);
     predict_stream(layer, pass);
-    run_attention(layer, pass, kv[places[i]]);
-    if (narrows) pass.keep_read_rows();
+    run_attention(layer, pass, kv[places[i]], states.empty() ? nullptr : &states[i]);
+    if (narrows) pass.keep_read_rows(layer.shape());
     if (pass.num_rows() == 0) return pass.hidden_TD;
     run_blocks(layer, pass);
     run_tail(layer, i, pass);
@@ -240,7 +249,7 @@ std::string CpuModel::first_not_finite(const PackedBatch& batch) {
   const BatchPages pages(batch);
   std::vector<KvPages> kv = pass_pages(pages.num_pages());
   FirstNotFinite first(weights_.config.num_hidden_layers);
-  run_layers(batch, pages.sequences, kv, weights_.pass_places, {}, &first);
+  run_layers(batch, pages.sequences, kv, weights_.pass_places, {}, {}, &first);
   return first.place();
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "model/cpu/cpu_weights.h"
@@ -23,7 +24,7 @@ class CpuModel final : public ModelBackend {
 
   at::Tensor forward(const PackedBatch& batch, const std::function<bool()>& should_stop) override;
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) override;
-  KvCache make_cache(std::int64_t num_pages) const override;
+  KvCache make_cache(std::int64_t num_pages, std::int64_t num_texts) const override;
   at::Tensor logits(const at::Tensor& hidden_RD) const override {
     return logits_of(weights_.lm_head, hidden_RD, pool_);
   }
@@ -38,13 +39,13 @@ class CpuModel final : public ModelBackend {
   // Rows of prompts and of texts multiply codes differently (RowKind).
   bool separates_prefill() const override { return weights_.has_codes; }
   bool narrows_last_layer() const override { return true; }
-  bool shares_prefixes() const override { return true; }
+  bool shares_prefixes() const override { return !weights_.config.delta; }
 
  private:
   struct Pass;
   // A layer in two steps: attention up to its outputs, with the keys and values of all rows; and the rest of it, which
   // needs no other row than its own.
-  void run_attention(const DecoderLayer& layer, Pass& pass, KvPages& pages);
+  void run_attention(const DecoderLayer& layer, Pass& pass, KvPages& pages, DeltaStates* states);
   void run_blocks(const DecoderLayer& layer, Pass& pass);
   void run_beside(const DecoderLayer& layer, Pass& pass);
   // The output of an MLP whose gates are compared with their mean, where this needs a sum over shards: rows in turns of
@@ -59,10 +60,10 @@ class CpuModel final : public ModelBackend {
   void compute_per_layer(Pass& pass);
   std::vector<KvPages> pass_pages(std::int64_t num_pages) const;
   at::Tensor reference_beside(const DecoderLayer& layer, const at::Tensor& hidden_TD) const;
-  // places: by layer the number of its pages in kv.
+  // places: by layer the number of its pages in kv. states: by layer, those of a cache; empty: sequences begin here.
   at::Tensor run_layers(const PackedBatch& batch, const std::vector<BlockTable>& slots, std::vector<KvPages>& kv,
-                        const std::vector<std::size_t>& places, const std::function<bool()>& should_stop,
-                        FirstNotFinite* watch = nullptr);
+                        const std::vector<std::size_t>& places, std::span<DeltaStates> states,
+                        const std::function<bool()>& should_stop, FirstNotFinite* watch = nullptr);
 
   const std::shared_ptr<const CpuWeights> held_;
   const CpuWeights& weights_;

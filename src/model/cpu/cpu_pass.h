@@ -51,8 +51,15 @@ struct CpuModel::Pass {
   float* hidden() { return hidden_TD.data_ptr<float>(); }
   float* partial() { return partial_TD.data_ptr<float>(); }
 
-  // Leaves the rows that the batch reads, once attention has the outputs of its last layer.
-  void keep_read_rows() {
+  // Leaves the rows that the batch reads, once attention has the outputs of its last layer, which may be less wide than
+  // those of others.
+  void keep_read_rows(const LayerShape& last) {
+    const auto narrow = [this](at::Tensor& of_rows, std::int64_t width) {
+      const std::int64_t rows = num_rows();
+      of_rows = of_rows.view({-1}).narrow(0, 0, rows * width).view({rows, width});
+    };
+    narrow(buffers.attention_TA, last.heads * last.value_dim());
+    if (last.gate_numbers > 0) narrow(buffers.gate_TG, last.gate_numbers);
     const at::Tensor rows_R = at::tensor(*batch.read_rows, at::kLong);
     for (at::Tensor* of_rows :
          {&hidden_TD, &vectors_TNP, &streams_TAD, &buffers.attention_TA, &buffers.gate_TG, &buffers.latent_THW}) {

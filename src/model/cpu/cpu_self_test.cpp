@@ -61,6 +61,31 @@ void test_codes(const Linear& weight, const at::Tensor& hidden_TD) {
   }
 }
 
+// `buffers` are for the layer's shape.
+void test_attention(const Attention& attention, const PackedBatch& batch, const at::Tensor& hidden_TD,
+                    const RopeTables& tables, LayerBuffers& buffers, ThreadPool& pool, double tolerance) {
+  const LayerShape& shape = attention.shape();
+  const std::int64_t T = batch.num_tokens();
+  const RopeRows& rope = tables.rows[shape.rope_table];
+  KvPages kv = pages_for(shape, BatchPages(batch).num_pages());
+  at::Tensor out_TD = at::empty({T, shape.hidden_size}, at::kFloat);
+  attention.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, rope, kv, buffers, 0);
+  if (shape.delta) {
+    for (std::int64_t task = 0; task < batch.num_sequences() * shape.kv_heads; ++task)
+      attention.run_delta(batch, task / shape.kv_heads, task % shape.kv_heads, nullptr, buffers, 0);
+  } else {
+    // Both sides use this shard's squares only.
+    if (shape.all_heads > 0) attention.place_heads(batch, 0, T, rope, kv, buffers);
+    attention.choose_keys(batch, kv, buffers, pool);
+    for (const AttentionTile& tile : attention_tiles(batch, shape)) attention.attend(tile, kv, buffers, 0);
+  }
+  attention.project_output(0, T, buffers, out_TD.data_ptr<float>(), false);
+  KeysAndValues given{{}, {}, chosen_masks(batch, shape, buffers)};
+  compare(shape.delta ? "linear attention" : "attention", out_TD,
+          attention.reference(hidden_TD, batch, tables.gather_cos(shape), tables.gather_sin(shape), {}, &given),
+          tolerance);
+}
+
 }  // namespace
 
 void CpuModel::self_test() {
@@ -78,19 +103,15 @@ void CpuModel::self_test() {
   release_spare_memory();  // the plain code of one part must not stay in memory with that of the next
   const BatchPages pages(batch);
   LayerBuffers buffers(batch, pages.sequences, shape, pool_.num_threads());
-  KvPages kv = pages_for(shape, pages.num_pages());
-  at::Tensor attention_TD = at::empty({T, D}, at::kFloat), mlp_TD = at::empty({T, D}, at::kFloat);
-  layer.attention.project_qkv(hidden_TD.const_data_ptr<float>(), batch, 0, T, tables.rows[shape.rope_table], kv,
-                              buffers, 0);
-  // Both sides use this shard's squares only.
-  if (shape.all_heads > 0) layer.attention.place_heads(batch, 0, T, tables.rows[shape.rope_table], kv, buffers);
-  layer.attention.choose_keys(batch, kv, buffers, pool_);
-  for (const AttentionTile& tile : attention_tiles(batch, shape)) layer.attention.attend(tile, kv, buffers, 0);
-  layer.attention.project_output(0, T, buffers, attention_TD.data_ptr<float>(), false);
-  KeysAndValues given{{}, {}, chosen_masks(batch, shape, buffers)};
-  compare("attention", attention_TD,
-          layer.attention.reference(hidden_TD, batch, tables.gather_cos(shape), tables.gather_sin(shape), {}, &given),
-          tolerance);
+  at::Tensor mlp_TD = at::empty({T, D}, at::kFloat);
+  test_attention(layer.attention, batch, hidden_TD, tables, buffers, pool_, tolerance);
+  const auto other = std::find_if(weights_.decoder.begin(), weights_.decoder.end(), [&](const DecoderLayer& one) {
+    return one.shape().delta.has_value() != shape.delta.has_value();
+  });
+  if (other != weights_.decoder.end()) {
+    LayerBuffers of_other(batch, pages.sequences, other->shape(), pool_.num_threads());
+    test_attention(other->attention, batch, hidden_TD, tables, of_other, pool_, tolerance);
+  }
   release_spare_memory();
   if (const Experts* experts = layer.experts()) {
     experts->run(hidden_TD.const_data_ptr<float>(), T, buffers, mlp_TD.data_ptr<float>(), false, pool_);

@@ -51,6 +51,16 @@ LatentWeights load_latent(WeightSource& source, std::int64_t layer, const LayerS
   return out;
 }
 
+DeltaWeights load_delta(WeightSource& source, std::int64_t layer, const LayerShape& shape, ThreadPool& pool) {
+  DeltaParts parts = source.load_delta(layer);
+  DeltaWeights out{parts.conv_CW.t().contiguous(), pack(std::move(parts.steps), &pool), parts.rate_H, parts.bias_H,
+                   parts.norm_V};
+  const auto length = static_cast<double>(shape.head_dim);  // a length is the root of a mean times this
+  out.key_scale_E = at::full({shape.head_dim}, 1.0 / std::sqrt(length), at::kFloat);
+  out.query_scale_E = at::full({shape.head_dim}, 1.0 / length, at::kFloat);
+  return out;
+}
+
 std::optional<Indexer> load_indexer(WeightSource& source, std::int64_t layer, const LayerShape& shape,
                                     ThreadPool& pool) {
   if (!shape.has_indexer) return std::nullopt;
@@ -149,7 +159,8 @@ void find_kinds(CpuWeights& weights) {
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const LayerShape& shape = weights.decoder[static_cast<std::size_t>(i)].shape();
     weights.cache_places.push_back(static_cast<std::size_t>(config.kv_layer(i)));
-    weights.pass_places.push_back(config.has_kinds_of_attention() && config.slides(i) != config.slides(0) ? 1 : 0);
+    const bool is_other = config.has_kinds_of_attention() && config.slides(i) != config.slides(0);
+    weights.pass_places.push_back(is_other || config.is_linear(i) != config.is_linear(0) ? 1 : 0);
     if (shape.head_dim != first.head_dim || shape.kv_of_head != first.kv_of_head || shape.mlp != first.mlp ||
         shape.qkv_features() != first.qkv_features())
       weights.other_shapes.push_back(shape);
@@ -180,6 +191,7 @@ CpuWeights load_cpu_weights(const ModelDescription& description, const TensorFil
     const LayerShape shape = shape_of(description.config, layers.partition, i);
     AttentionWeights attention{source.load_attention_norms(i), pack(source.load_qkv_proj(i), &pool), {}, {}, {}};
     if (shape.latent) attention.latent = load_latent(source, i, shape, pool);
+    if (shape.delta) attention.delta = load_delta(source, i, shape, pool);
     attention.indexer = load_indexer(source, i, shape, pool);
     attention.q_norm = source.load_q_norm(i);
     attention.k_norm = source.load_k_norm(i);
@@ -306,7 +318,7 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
     const Partition part = layer_partition(config, partition, layer);
     // Layers of two kinds have pages each.
     const std::uint64_t kv_copies = config.has_kinds_of_attention() ? 10 : 6;
-    const auto gates = static_cast<std::uint64_t>(config.gate_numbers(layer) / config.num_attention_heads);
+    const auto gates = static_cast<std::uint64_t>(config.gate_numbers(layer) / config.heads_of(layer));
     attention = std::max(
         attention, (2 * part.heads.size() + kv_copies * part.kv_heads.size()) *
                            static_cast<std::uint64_t>(std::max(config.head_dim_of(layer), config.value_dim_of(layer))) +

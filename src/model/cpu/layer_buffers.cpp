@@ -42,12 +42,28 @@ std::vector<std::int64_t> first_slots(const PackedBatch& batch) {
   return slots;
 }
 
+// Numbers of a thread's scratch for linear attention, see Attention::run_delta().
+std::int64_t delta_scratch(const LayerShape& shape) {
+  if (!shape.delta) return 0;
+  const std::int64_t a_row = 2 * shape.head_dim + shape.value_dim() + 2;
+  return LayerBuffers::kDeltaRows * a_row + shape.qkv_features() +
+         shape.delta->heads_a_key() * shape.delta->state_numbers();
+}
+
 }  // namespace
 
 KvPages pages_for(const LayerShape& shape, std::int64_t num_pages) {
+  if (shape.delta) return {0, num_pages, 0, 0};  // its states are DeltaStates
   if (shape.latent)
     return {1, num_pages, shape.has_indexer ? shape.latent->indexer->head_dim : 0, shape.latent->token_width()};
   return {shape.kv_heads, num_pages, shape.head_dim, shape.value_dim()};
+}
+
+DeltaStates states_for(const LayerShape& shape, std::int64_t num_texts) {
+  if (!shape.delta) return {};
+  const auto options = at::TensorOptions().dtype(at::kFloat);  // memory is used when a text first writes it
+  return {at::empty({num_texts, shape.heads, shape.delta->state_numbers()}, options),
+          at::empty({num_texts, shape.delta->taps - 1, shape.qkv_features()}, options)};
 }
 
 BatchPages::BatchPages(const PackedBatch& batch) {
@@ -79,17 +95,21 @@ LayerBuffers::LayerBuffers(const PackedBatch& batch, std::vector<BlockTable> slo
     for (const LayerShape& other : others) largest = std::max<std::int64_t>(largest, number(other));
     return largest;
   };
-  const std::int64_t value_dim = most([](const LayerShape& of) { return of.value_dim(); });
+  const std::int64_t value_dim = most([](const LayerShape& of) { return of.value_dim(); }),
+                     outputs = most([](const LayerShape& of) { return of.heads * of.value_dim(); });
   qkv_TQ = at::empty({num_tokens, most([](const LayerShape& of) { return of.qkv_features(); })}, options);
   if (shape.all_heads > 0) squares_T2 = at::empty({num_tokens, 2}, options);
-  attention_TA = at::empty({num_tokens, shape.heads * value_dim}, options);
+  attention_TA = at::empty({num_tokens, outputs}, options);
+  const std::int64_t steps = most([](const LayerShape& of) { return of.delta ? 2 * of.heads : 0; });
+  if (steps > 0) steps_TS = at::empty({num_tokens, steps}, options);
   const std::int64_t gates = most([](const LayerShape& of) { return of.gate_numbers; });
   if (gates > 0) gate_TG = at::empty({num_tokens, gates}, options);
   const std::int64_t rows = std::min<std::int64_t>(kTileRows, std::max<std::int64_t>(num_tokens, 1));
   const std::int64_t width = std::max({most([](const LayerShape& of) { return of.mlp; }), shape.expert_mlp,
                                        shape.shared_mlp, shape.num_experts, shape.widest_other});
   std::int64_t tile = rows * (shape.hidden_size + 3 * width);
-  std::int64_t attend = std::max(kQueryBlock, shape.heads) * (kKeyBlock + value_dim + 2);
+  const std::int64_t heads = most([](const LayerShape& of) { return of.heads; });
+  std::int64_t attend = std::max(std::max(kQueryBlock, heads) * (kKeyBlock + value_dim + 2), most(delta_scratch));
   if (const auto& latent = shape.latent) {
     const std::int64_t W = latent->token_width(),
                        queries = latent->query_rank > 0 ? latent->query_rank : shape.heads * shape.head_dim;

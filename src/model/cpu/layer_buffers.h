@@ -27,6 +27,7 @@ struct LayerBuffers {
   static constexpr std::int64_t kQueryBlock = 48;  // masked keys at the diagonal are wasted work: 24 per row on average
   static constexpr std::int64_t kKeyBlock = 480;   // scores take 48 x 480 x 4 B = 92 kB per thread
   static constexpr std::int64_t kLatentBlock = 144;  // keys of a block with latent attention, whose rows are wide
+  static constexpr std::int64_t kDeltaRows = 64;     // rows of a piece of linear attention
   static constexpr std::int64_t kLatentRows = 48;    // most heads of a decoding tile with latent attention
   at::Tensor qkv_TQ;                                 // [T, (H + 2K) E]; with latent attention [T, H E], the queries
   // Latent attention where each sequence has one row (decoding): queries in the space of latents and their rotated
@@ -40,6 +41,7 @@ struct LayerBuffers {
   at::Tensor squares_T2;    // [T, 2], sums of squares of q and of k; only if all_heads > 0
   at::Tensor attention_TA;  // [T, H value_dim]
   at::Tensor gate_TG;       // [T, gate numbers of H heads]; undefined where attention's outputs have no gate
+  at::Tensor steps_TS;      // [T, 2H], products of strengths and decays; only with linear attention
   at::Tensor scratch;       // [threads, floats of a thread]
   // Only with experts, k per token: their numbers (i32, ascending), their weights, and their outputs, sorted by expert.
   at::Tensor experts_Tk, expert_weights_Tk;  // [T, k]
@@ -59,6 +61,9 @@ struct LayerBuffers {
 
 // Pages of one layer of this shape, with everything zero.
 KvPages pages_for(const LayerShape& shape, std::int64_t num_pages);
+
+// Places for the states of linear attention in one layer of this shape; without tensors where it has other attention.
+DeltaStates states_for(const LayerShape& shape, std::int64_t num_texts);
 
 // Pages for a batch without a cache; every layer overwrites them.
 struct BatchPages {

@@ -50,6 +50,10 @@ constexpr std::array kOuterModels = {
                .tied_by_text = true},
     OuterModel{
         .model_type = "qwen3_vl", .architecture = "Qwen3VLForConditionalGeneration", .text_type = "qwen3_vl_text"},
+    OuterModel{.model_type = "qwen3_5", .architecture = "Qwen3_5ForConditionalGeneration", .text_type = "qwen3_5_text"},
+    OuterModel{.model_type = "qwen3_5_moe",
+               .architecture = "Qwen3_5MoeForConditionalGeneration",
+               .text_type = "qwen3_5_moe_text"},
     OuterModel{.model_type = "glm4v",
                .architecture = "Glm4vForConditionalGeneration",
                .text_type = "glm4v_text",

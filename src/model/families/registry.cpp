@@ -24,7 +24,8 @@ extern const Family kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kG
     kGemma3nFamily, kGemma4UnifiedFamily, kMiMoV2Family, kExaoneMoeFamily, kGraniteMoeSharedFamily, kGraniteSwaFamily,
     kGraniteMoeSwaFamily, kAxK1Family, kSolarOpenFamily, kHyV3Family, kKolibri1Family, kFlintFamily, kAfmoeFamily,
     kLagunaFamily, kMiniCpm3Family, kNanoChatFamily, kAriaFamily, kBioGptFamily, kExaoneFamily, kSarvamMoeFamily,
-    kSarvamMlaFamily, kApertus1p5Family, kQwen2VlFamily, kGlm4vMoeFamily;
+    kSarvamMlaFamily, kApertus1p5Family, kQwen2VlFamily, kGlm4vMoeFamily, kQwen3NextFamily, kQwen35Family,
+    kQwen35MoeFamily;
 
 namespace {
 
@@ -55,7 +56,8 @@ std::vector<const Family*>& all_families() {
       &kHyV3Family,        &kKolibri1Family,      &kFlintFamily,       &kAfmoeFamily,
       &kLagunaFamily,      &kMiniCpm3Family,      &kNanoChatFamily,    &kAriaFamily,
       &kBioGptFamily,      &kExaoneFamily,        &kSarvamMoeFamily,   &kSarvamMlaFamily,
-      &kApertus1p5Family,  &kQwen2VlFamily,       &kGlm4vMoeFamily,
+      &kApertus1p5Family,  &kQwen2VlFamily,       &kGlm4vMoeFamily,    &kQwen3NextFamily,
+      &kQwen35Family,      &kQwen35MoeFamily,
   };
   return all;
 }

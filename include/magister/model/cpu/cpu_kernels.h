@@ -100,6 +100,17 @@ struct ColumnSoftmax {
   const float* scales = nullptr;  // [columns]; nullptr: none
 };
 
+// The gated delta rule of one value head over some tokens, see DeltaConfig.
+struct DeltaRule {
+  const float *queries, *keys;      // [tokens, key_dim], divided by their lengths
+  const float* values;              // [tokens, value_dim]
+  const float *strengths, *decays;  // [tokens]
+  std::int64_t tokens, key_dim, value_dim;
+  float* state;  // [ceil(value_dim / 16), key_dim, 16], read and written
+  float* out;    // [tokens, value_dim]
+  std::int64_t out_stride;
+};
+
 struct CpuKernels {
   const char* name;
 
@@ -153,6 +164,10 @@ struct CpuKernels {
   void (*to_bf16)(const float* x, std::uint16_t* out, std::int64_t n);
   void (*from_bf16)(const std::uint16_t* x, float* out, std::int64_t n);
   void (*from_f16)(const std::uint16_t* x, float* out, std::int64_t n);
+  // out[i] = the sum over t < num_taps of rows[t][i] * taps[t * stride + i], in this order, for i < n.
+  void (*convolve)(const float* const* rows, const float* taps, std::int64_t stride, std::int64_t num_taps,
+                   std::int64_t n, float* out);
+  void (*delta_rule)(const DeltaRule& rule);
   // nullptr: bf16 weights are widened and multiplied in f32
   void (*multiply_bf16)(const Bf16Product& product) = nullptr;
 };
