@@ -39,6 +39,9 @@ class RandomWeights final : public TensorFile {
         // The logarithms by which softplus() gives 0.8 and 0.3, as transformers begins.
         if (row.name == &TensorNames::Layer::xielu_alpha_p) values = {0, std::log(std::expm1(0.8))};
         if (row.name == &TensorNames::Layer::xielu_alpha_n) values = {0, std::log(std::expm1(0.3))};
+        // Rates of decay up to 16, as transformers begins.
+        if (row.name == &TensorNames::Layer::delta_rate) values = {0, 0, 16};
+        if (row.name == &TensorNames::Layer::delta_bias || row.name == &TensorNames::Layer::delta_norm) values = {0, 1};
         add(name, row.shape_in(description.names), values);
       }
     }
@@ -54,26 +57,31 @@ class RandomWeights final : public TensorFile {
     const TensorInfo* const info = find(name);
     MAGISTER_ASSERT(info != nullptr);
     const First& first = first_.at(name);
-    if (first.deviation == 0) {
+    if (first.deviation == 0 && first.most_of_log == 0) {
       out.fill_(first.value);
       return;
     }
     const std::uint64_t key = splitmix64(seed_ ^ hash_of(name));
+    const auto number = [&](std::uint64_t own) {
+      return first.most_of_log > 0 ? std::log(first.most_of_log * uniform_number(own))
+                                   : first.deviation * normal_number(own);
+    };
     const auto width = static_cast<std::uint64_t>(info->shape.back());
     at::Tensor values = at::empty({row_end - row_begin, column_end - column_begin}, at::kFloat);
     float* value = values.data_ptr<float>();
     for (std::int64_t row = row_begin; row < row_end; ++row) {
       for (std::int64_t column = column_begin; column < column_end; ++column)
-        *value++ = static_cast<float>(first.deviation * normal_number(key + static_cast<std::uint64_t>(row) * width +
-                                                                      static_cast<std::uint64_t>(column)));
+        *value++ = static_cast<float>(
+            number(key + static_cast<std::uint64_t>(row) * width + static_cast<std::uint64_t>(column)));
     }
     out.copy_(values);
   }
 
  private:
-  // Initial values of a tensor: normal numbers with this standard deviation; if it is 0, all are `value`.
+  // Initial values of a tensor: normal numbers with this standard deviation; if it is 0, all are `value`, or the
+  // logarithms of even numbers up to `most_of_log` if that is not 0.
   struct First {
-    double deviation, value;
+    double deviation, value, most_of_log = 0;
   };
   void add(const std::string& name, const std::vector<std::int64_t>& shape, const First& first) {
     if (name.empty()) return;

@@ -48,6 +48,8 @@ MemoryParts cpu_parts(const ModelConfig& config, const Partition& part, std::uin
   MemoryParts parts = {{"weights", weights},
                        {"activations", activation_bytes(config, part, static_cast<std::int64_t>(pass.tokens), 1)}};
   if (cache_pages > 0) parts.emplace_back("keys and values", cache_pages * kv_page_bytes(config, part));
+  if (const std::uint64_t a_text = delta_state_bytes(config, part); cache_pages > 0 && a_text > 0)
+    parts.emplace_back("states of texts", std::max<std::uint64_t>(pass.sampled_rows, 1) * a_text);
   return parts;
 }
 

@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
+
 #include "magister/core/error.h"
 #include "train/gpu_ops.h"
 #include "train/trained_linear.h"
@@ -84,9 +86,21 @@ at::Tensor LayerWeights::side_by_side(const at::Tensor& x_TK, std::initializer_l
   return gpu_linear(x_TK, all, gpu_options(at::kBFloat16), {}, from);
 }
 
+at::Tensor LayerWeights::part_of(const at::Tensor& out_TN, std::size_t row) const {
+  const LayerParameter& part = layer_.table[row];
+  if (part.stored.empty()) return out_TN;
+  if (part.group_rows == 0) return out_TN.narrow(1, part.first_row, part.shape.front()).contiguous();
+  return out_TN.view({out_TN.size(0), -1, part.group_step})
+      .narrow(2, part.first_row, part.group_rows)
+      .flatten(1)
+      .contiguous();  // flatten() of a single group is a view
+}
+
 at::Tensor LayerWeights::linear(const at::Tensor& x_TK, Name weight, Name bias) const {
   if (mixed()) return gpu_linear(x_TK, {gpu_weight(weight, bias)}, gpu_options(at::kFloat));
-  return product(x_TK, row_of(weight), (*this)(bias));
+  const std::size_t row = row_of(weight);
+  const at::Tensor out_TN = product(x_TK, row, (*this)(bias));
+  return layer_.table[row].group_rows > 0 ? part_of(out_TN, row) : out_TN;
 }
 
 std::vector<at::Tensor> LayerWeights::linear(const at::Tensor& x_TK,
@@ -95,6 +109,16 @@ std::vector<at::Tensor> LayerWeights::linear(const at::Tensor& x_TK,
   std::vector<at::Tensor> all;
   const std::size_t first = row_of(weights.begin()->first);
   const bool is_one = !layer_.table[first].stored.empty();
+  if (config_.delta) {  // some of them are in one tensor
+    std::map<std::size_t, at::Tensor> products;
+    for (const auto& [weight, bias] : weights) {
+      const std::size_t row = row_of(weight);
+      at::Tensor& out_TN = products[layer_.holder[row]];
+      if (!out_TN.defined()) out_TN = product(x_TK, row, (*this)(bias));
+      all.push_back(part_of(out_TN, row));
+    }
+    return all;
+  }
   if (!is_one && !mixed()) {
     for (const auto& [weight, bias] : weights) all.push_back(linear(x_TK, weight, bias));
     return all;

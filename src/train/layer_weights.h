@@ -57,6 +57,8 @@ class LayerWeights {
   std::size_t row_of(Name name) const;
   // An expert's part of the tensor that holds it.
   at::Tensor of_expert(std::string TensorNames::Layer::Expert::* name, std::int64_t expert) const;
+  // The outputs of this row's weight out of those of the whole tensor that holds it.
+  at::Tensor part_of(const at::Tensor& out_TN, std::size_t row) const;
   // The product with the whole tensor that holds the row.
   at::Tensor product(const at::Tensor& x_TK, std::size_t row, const at::Tensor& bias_N) const;
   GpuWeight gpu_weight(Name weight, Name bias) const;

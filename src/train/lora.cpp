@@ -38,8 +38,10 @@ std::string last_name(const std::string& module) { return module.substr(module.r
 std::vector<std::size_t> linear_layers(const ParameterLayout::Layer& layer) {
   std::set<std::size_t> found;
   for (std::size_t row = 0; row < layer.table.size(); ++row) {
-    if (layer.table[row].product != FusedProduct::kNone && layer.table[row].expert < 0 &&
-        !layer.table[row].is_of_indexer())
+    const LayerParameter& of_row = layer.table[row];
+    const bool is_step =
+        of_row.name == &TensorNames::Layer::delta_strength || of_row.name == &TensorNames::Layer::delta_decay;
+    if ((of_row.product != FusedProduct::kNone || is_step) && of_row.expert < 0 && !of_row.is_of_indexer())
       found.insert(layer.holder[row]);
   }
   return {found.begin(), found.end()};

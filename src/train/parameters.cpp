@@ -49,7 +49,7 @@ ParameterLayout::ParameterLayout(const ModelDescription& description) : descript
   const TensorNames& names = description.names;
   // Blocks that the trunk does not compute.
   const bool of_gguf = config.stacked_experts && !config.fused_gate_up_proj;
-  const bool has_other_blocks = config.encoder || of_gguf || config.delta;
+  const bool has_other_blocks = config.encoder || of_gguf;
   MAGISTER_CHECK(!has_other_blocks, ExitCode::kConfig,
                  "models of the family {} are not trained yet (their blocks are not differentiated); name a model of "
                  "another family, configs/guides/models.md lists them",

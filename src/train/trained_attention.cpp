@@ -9,6 +9,7 @@
 
 #include "magister/device/upload.h"
 #include "magister/model/plain_attention.h"
+#include "train/delta_attention.h"
 #include "train/fused_ops.h"
 
 namespace magister {
@@ -88,6 +89,7 @@ at::Tensor ungated_heads_of(const at::Tensor& input_TD, const RowsFrom& from, co
 
 at::Tensor attention_heads(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
                            const LayerShape& shape, const AttentionInputs& in) {
+  if (shape.delta) return delta_heads(input_TD, weights, shape, in.batch.cu_seqlens);
   const at::Tensor out_TA = ungated_heads_of(input_TD, from, weights, shape, in);
   if (shape.gate_numbers == 0) return out_TA;
   const at::Tensor gate_TG1 = weights.linear(input_TD, &Names::attention_gate, nullptr).unsqueeze(2);

@@ -5,6 +5,7 @@
 
 #include "magister/model/rope.h"
 #include "magister/train/trunk.h"
+#include "train/delta_attention.h"
 
 namespace magister {
 
@@ -48,8 +49,9 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, std::int64_t
                K = static_cast<double>(config.kv_heads_of(layer)) * E;
   const bool in_f32 = !keeps.bf16 || keeps.adapted;
   const AttentionNumbers attention = attention_numbers(config, E);
+  const double linear = config.is_linear(layer) ? delta_bytes(config) : 0;
   // The stream twice, and the inputs of output norms.
-  double bytes = 4 * 4 * D + 4 * attention.kept + 4 * altup_numbers(config, layer);
+  double bytes = 4 * 4 * D + 4 * attention.kept + 4 * altup_numbers(config, layer) + linear;
   // Inputs of products: the norms' rows for q, k and v, and for gate and up, the heads, and the gate's output.
   if (in_f32) bytes += 4 * (2 * D + attention.inputs);
   if (keeps.bf16) bytes += 2 * (2 * D + attention.copies);

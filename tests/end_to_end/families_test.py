@@ -36,7 +36,8 @@ VARIANTS = ("gemma2", "gemma3", "phi3", "olmo3", "smollm3", "granite", "glm4", "
             "gpt_neox", "gpt2", "exaone4", "granitemoe", "ministral3", "hunyuan", "falcon_groups", "opt", "gemma3_outer", "qwen2_5_vl", "glm4_moe", "ernie4_5_moe", "apertus",
             "cohere2_moe_sigmoid", "phimoe", "persimmon", "nanochat", "biogpt", "qwen2_moe_other_shared", "exaone_moe", "hy_v3", "kolibri1", "aria", "deepseek_v3", "axk1", "minicpm3",
             "deepseek_v32", "glm_moe_dsa", "llama4_outer", "bloom", "mpt", "falcon_alibi", "mimo_v2", "granite_swa", "granitemoe_swa", "flint", "afmoe", "laguna",
-            "gemma4_shared_keys", "gemma4_moe", "gemma3n", "gemma4_unified_outer")
+            "gemma4_shared_keys", "gemma4_moe", "gemma3n", "gemma4_unified_outer", "qwen3_next", "qwen3_5", "qwen3_5_moe_vl")
+ON_CPUS = ("qwen3_next", "qwen3_5", "qwen3_5_moe_vl")  # linear attention
 OVER_THREE = ("gemma", "olmo2", "olmoe", "glm", "cohere")
 # A head that is the embeddings writes its last token again: they are large beside what random layers add.
 tiny_models.VARIANTS.update({name: dataclasses.replace(tiny_models.VARIANTS[name], changes={
@@ -82,6 +83,8 @@ class Families(unittest.TestCase):
             prompts = [tokenizer.encode(text).ids for text in self.texts]
             on_gpus = {"MAGISTER_GPU_CODE_ON_HOST": "1"}
             runs = {"one": (1, {}), "gpu": (1, on_gpus)}
+            if variant in ON_CPUS:
+                runs.pop("gpu")
             if variant in OVER_THREE:
                 runs.pop("one")
             runs["more"] = (3 if variant in OVER_THREE else 2, {})

@@ -25,6 +25,7 @@ LENGTHS = (2, 7, 33, 20, 70)
 LIMIT = 1e-5
 LIMIT_OF_VECTORS = 6e-5  # models with vectors by layer, where transformers' own gradients in f32 are 2.4e-5 from those in f64
 LIMIT_OF_STREAMS = 3e-5  # Gemma 3n: transformers' own are 5e-6 to 1.3e-5 from those in f64, ours 6e-6 to 7e-6 from transformers'
+LIMIT_OF_STATES = 2e-5  # linear attention: measured 3e-6 to 7e-6 from transformers', which computes it in pieces, too
 BF16_LIMIT = 1e-2  # measured 1.8e-3 to 3.4e-3; without the casts 8e-3 to 1.4e-2 in the middle
 # Together they have every block that is trained: attention of every kind, norms, activations, routers. With --bf16 and no names: every variant.
 AUTOCAST = ("llama", "llama_biases", "gemma2", "gemma3", "qwen3", "phi3", "gpt2", "gpt_neox", "cohere2", "olmo2")
@@ -42,7 +43,7 @@ OF_FILES = (*OF_FILES, "gpt_oss_mxfp4")
 OTHER_PARTS = ("model.embed_vision.", "model.vision_embedder.", "vision_model.", "model.vision_tower.", "vision_tower.", "multi_modal_projector.", "visual.", "model.visual.",
                "model.audio_tower.", "model.embed_audio.", "model.vision_tokenizer.", "model.audio_tokenizer.", "mm_projector.", "model.mm_projector.",
                "model.vision_model.", "model.connector.", "image_newline")
-RECOMPUTED = ("llama", "gemma2", "gemma4_shared_keys", "gemma3n", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss", "glm_moe_dsa")
+RECOMPUTED = ("llama", "gemma2", "gemma4_shared_keys", "gemma3n", "cohere2", "gpt2", "gpt_neox_in_turn", "qwen3_moe", "gpt_oss", "glm_moe_dsa", "qwen3_next_uneven")
 STEPS = (("linear", "llama_biases"), ("cosine", "llama_biases"), ("constant", "llama_biases"), ("cosine", "gpt2"), ("cosine", "gpt_neox"), ("cosine", "mixtral"),
          ("cosine", "gpt_oss"))
 
@@ -80,6 +81,7 @@ def check_gradients(name, work):
     model = tiny_models.load_reference(path)
     config = tiny_models.text_config(model)
     limit = LIMIT_OF_STREAMS if config.model_type == "gemma3n_text" else LIMIT_OF_VECTORS if getattr(config, "hidden_size_per_layer_input", 0) else LIMIT
+    limit = LIMIT_OF_STATES if getattr(config, "linear_num_key_heads", 0) else limit
     # To transformers' embeddings a padding token has no gradient, and without a row for a token's vectors by layer that is the row it has.
     most = config.vocab_size if config.pad_token_id is None else getattr(config, "vocab_size_per_layer_input", config.vocab_size)
     sequences = [[1 if token == config.pad_token_id or token >= most else token for token in ids] for ids in tiny_models.sequences(tiny_models.num_ids(config), LENGTHS)]
@@ -97,7 +99,8 @@ def check_gradients(name, work):
     # An optimizer leaves out what has no gradient.
     decays = {*transformers.Trainer.get_decay_parameter_names(None, model)} & {key for key, tensor in model.named_parameters() if tensor.grad is not None}
     decays = of_files(model, {key: torch.full_like(tensor, key in decays) for key, tensor in grads.items()}, work / f"{name}.decays")
-    for gpu, recompute in itertools.product((False, True), recomputes):
+    codes = (False,) if getattr(config, "linear_num_key_heads", 0) else (False, True)  # linear attention: CPUs alone
+    for gpu, recompute in itertools.product(codes, recomputes):
         out = work / f"{name}.gradients.{recompute}"
         out.mkdir(exist_ok=True)
         lines = probe("gradients", path, work / "steps.json", out, recompute, gpu=gpu)

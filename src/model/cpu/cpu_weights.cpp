@@ -330,6 +330,12 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
     attention = partition.heads.size() *
                     static_cast<std::uint64_t>(config.head_dim + latent->token_width() + latent->value_dim) +
                 2 * static_cast<std::uint64_t>(latent->token_width());
+  // Layers with linear attention have rows of other widths: queries, keys and values, outputs, gates and steps.
+  if (config.delta) {
+    const DeltaConfig& delta = *config.delta;
+    attention += static_cast<std::uint64_t>(2 * delta.key_dim) * partition.delta_keys.size() +
+                 static_cast<std::uint64_t>(3 * delta.value_dim + 2) * partition.delta_heads.size();
+  }
   // With an indexer: its queries, the weights of its heads, its keys in pages, and the chosen keys.
   if (config.latent && config.latent->indexer) {
     const IndexerConfig& indexer = *config.latent->indexer;
