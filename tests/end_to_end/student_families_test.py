@@ -43,7 +43,7 @@ HEADS = f"""  - {{{{task: train, name: reward, objective: reward, dataset: {{{{p
   - {{{{task: rollout, name: rollouts, dataset: {{{{path: {{data}}, key: id, text: prompt, limit: 4}}}}, max_prompt_length: 40, max_new_tokens: 8, cuts: 2, n: 2, reward: {{{{verifier: regex, pattern: "[a-m]"}}}}}}}}
   - {{{{task: train, name: value, objective: value, rollouts: {{{{task: rollouts}}}}, {TRAIN}}}}}
 """
-FAMILIES = ("gpt2", "gpt_neox", "mixtral", "gpt_oss")
+FAMILIES = ("gpt2", "gpt_neox", "mixtral", "gpt_oss", "qwen3_5_uneven")
 OF_TEXTS_ALONE = ("qwen3_moe", "olmoe", "gemma3_outer", "glm4_moe", "gemma3n", "sarvam_moe", "apertus1p5")
 T = "tasks.0."
 

@@ -74,6 +74,8 @@ def small_sizes(model_type):
     is_odd = {kind: isinstance(rope, dict) and rope.get("rope_type") == "default" and rope.get("partial_rotary_factor", 1) < 1 for kind, rope in ropes.items()}
     if any(is_odd.values()):  # such a part of a small head may be an odd number
         names["rope_parameters"] = {kind: {**rope, "partial_rotary_factor": 0.5} if is_odd[kind] else rope for kind, rope in ropes.items()}
+    if "linear_num_key_heads" in names:  # the norm of a small output would multiply every rounding
+        names["rms_norm_eps"] = 0.02
     if "kv_lora_rank" in names:  # latent attention has as many heads of keys, and sizes of their own
         names["num_key_value_heads"] = names["num_attention_heads"]
         names.pop("head_dim", None)
