@@ -35,6 +35,11 @@ ROW, DRAWS, ROWS = "src/train/distill_loss.cpp", "src/engine/tail_sampler.cpp", 
 MUTATIONS = [
     # The choice of keys.
     Mutation("an-indexer-s-scores-below-zero-count", "src/model/cpu/indexer.cpp", "weights_I[head] * std::max(of_head[key], 0.0f);", "weights_I[head] * of_head[key];", "tests/model/sparse_attention_test.py"),
+    # Linear attention.
+    Mutation("a-new-text-sees-the-state-of-its-place", "src/model/cpu/delta_attention.cpp", "if (begins) std::fill_n(task.states.back(), state_size, 0.0f);", "", "tests/end_to_end/families_test.py Families.test_a_place_is_used_again"),
+    Mutation("the-convolution-forgets-between-passes", "src/model/cpu/delta_attention.cpp", "if (index >= 0) return rows_TC", "if (index < 0) return zeros_C;\n    if (index >= 0) return rows_TC", "tests/model/families_test.py qwen3_5_uneven"),
+    Mutation("two-texts-have-one-place", "src/engine/scheduler.cpp", "places_.pop_back();", "", "tests/end_to_end/families_test.py Families.test_a_place_is_used_again"),
+    Mutation("pages-are-shared-without-their-states", "src/engine/generator.cpp", "if (model.config().delta) of_model.share_prefixes = false;", "", "tests/end_to_end/families_test.py Families.test_a_place_is_used_again"),
     # The guide.
     Mutation("a-prefix-that-ends-inside-a-page", "src/model/cpu/layer_buffers.cpp", "next += page_border(shared) - shared;", "", "tests/end_to_end/score_answers_test.py ScoreAnswers.test_common_beginnings_change_no_bit"),
     Mutation("shares-the-row-that-is-read", "src/model/shared_prefixes.cpp", "std::min(common_tokens(sequences[s - 1], sequences[s]), wanted_S[s]);", "common_tokens(sequences[s - 1], sequences[s]);", "test_model_shared_prefixes"),

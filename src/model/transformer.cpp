@@ -125,7 +125,6 @@ Transformer::Transformer(const ModelDescription& description, const TensorFile& 
                          ThreadPool& pool, at::ScalarType dtype, const QuantScheme& quantization,
                          const gpu::Queue& queue, const LoadHook& hook, const KeptWeights& kept)
     : group_(&group), pool_(&pool) {
-  check_runs_on_gpus(description.config);
   const std::string place = gpu::describe_gpu_shard(group, queue);
   if (description.config.encoder) {
     MAGISTER_ASSERT(dtype == at::kFloat && !quantization.on());
@@ -315,13 +314,6 @@ std::uint64_t delta_state_bytes(const ModelConfig& config, const Partition& part
                                           (shape.delta->taps - 1) * shape.qkv_features());
   }
   return numbers * sizeof(float);
-}
-
-void check_runs_on_gpus(const ModelConfig& config) {
-  MAGISTER_CHECK(!config.delta, ExitCode::kConfig,
-                 "a model of the family {} on GPUs (its linear attention has no kernels there yet); run it on CPUs "
-                 "with layout.devices: cpu, or use another model",
-                 config.family);
 }
 
 std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition) {

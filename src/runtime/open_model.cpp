@@ -114,7 +114,6 @@ OpenModel open_model(const Communicator& world, const Checkpoint& checkpoint, co
   // Shards may differ in their heads, so a group asks again when it loads the model.
   if (section.throughput_decoding) check_throughput_decoding(model.description.config, model.plain_dtype, 1);
   model.throughput_decoding = section.throughput_decoding;
-  if (gpu) check_runs_on_gpus(model.description.config);
   MAGISTER_CHECK(gpu || !section.fp8_cache, ExitCode::kConfig,
                  "model.kv_cache: fp8 on CPUs (their caches hold f32 alone); remove the key, or run on GPUs");
   if (section.fp8_cache) check_kv_codes(model.description.config, model.plain_dtype);

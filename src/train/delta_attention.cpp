@@ -1,4 +1,4 @@
-// Sequences in pieces of kPiece tokens: within a piece, what its tokens change in the states solves a triangular system,
+// Sequences are computed in pieces of kPiece tokens: the changes that a piece's tokens make solve a triangular system,
 // so that autograd keeps a state for each piece instead of one for each token.
 // Source: Yang et al., arXiv 2406.06484, section 3.2, with the decays of arXiv 2412.06464.
 // Legend: L tokens of a sequence, R of a piece, H value heads, K key heads, E key_dim, V value_dim, C channels.
@@ -47,14 +47,14 @@ at::Tensor run_piece(const Piece& piece, at::Tensor& state_HEV) {
                                     .exp();
   const at::Tensor strengths_HR1 = piece.strengths_HR.unsqueeze(2), keys_HER = piece.k_HRE.transpose(1, 2);
   const at::Tensor system_HRR = at::matmul(piece.k_HRE * strengths_HR1, keys_HER) * decays_HRR;
-  const at::Tensor known_HRV =
-      strengths_HR1 * (piece.v_HRV - since_HR1 * at::matmul(piece.k_HRE, state_HEV));
+  const at::Tensor known_HRV = strengths_HR1 * (piece.v_HRV - since_HR1 * at::matmul(piece.k_HRE, state_HEV));
   // Only the part below the diagonal is read; the diagonal counts as ones.
   const at::Tensor changes_HRV = at::linalg_solve_triangular(system_HRR, known_HRV, false, true, true);
   const at::Tensor out_HRV = since_HR1 * at::matmul(piece.q_HRE, state_HEV) +
                              at::matmul(at::matmul(piece.q_HRE, keys_HER) * decays_HRR, changes_HRV);
   const at::Tensor last_H1 = sums_HR.narrow(1, R - 1, 1), left_HR1 = (last_H1 - sums_HR).exp().unsqueeze(2);
-  state_HEV = state_HEV * last_H1.exp().unsqueeze(2) + at::matmul((piece.k_HRE * left_HR1).transpose(1, 2), changes_HRV);
+  state_HEV =
+      state_HEV * last_H1.exp().unsqueeze(2) + at::matmul((piece.k_HRE * left_HR1).transpose(1, 2), changes_HRV);
   return out_HRV;
 }
 
@@ -86,11 +86,11 @@ at::Tensor delta_heads(const at::Tensor& input_TD, const LayerWeights& weights, 
     at::Tensor state_HEV = at::zeros({H, E, V}, input_TD.options().dtype(at::kFloat));
     for (std::int64_t first = 0; first < length; first += kPiece) {
       const std::int64_t rows = std::min(kPiece, length - first);
-      outputs.push_back(run_piece({q_HLE.narrow(1, first, rows), k_HLE.narrow(1, first, rows),
-                                   v_HLV.narrow(1, first, rows), strengths_HT.narrow(1, begin + first, rows),
-                                   rates_HT.narrow(1, begin + first, rows)},
-                                  state_HEV)
-                            .transpose(0, 1));
+      outputs.push_back(
+          run_piece({q_HLE.narrow(1, first, rows), k_HLE.narrow(1, first, rows), v_HLV.narrow(1, first, rows),
+                     strengths_HT.narrow(1, begin + first, rows), rates_HT.narrow(1, begin + first, rows)},
+                    state_HEV)
+              .transpose(0, 1));
     }
   }
   const at::Tensor normed_XV =

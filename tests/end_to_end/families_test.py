@@ -97,6 +97,33 @@ class Families(unittest.TestCase):
                         self.assertTrue(same == len(theirs) or gaps[same] < 1e-4, f"token {same} of {ours} and {theirs}")
                         self.assertGreater(len(set(theirs)), 1, "a text of one token shows little")
 
+    def test_a_place_is_used_again(self):
+        """States of texts: by two at a time, each text, and each of two texts of one prompt, is what it is alone."""
+        model = tiny_models.make(self.folder, "qwen3_next")
+        long = " ".join(self.texts[:4])  # over a page
+        texts = [f"{long} {word}" for word in ("a", "b", "c")]
+        (self.folder / "data.jsonl").write_text("".join(json.dumps({"id": f"s{i}", "text": text}) + "\n" for i, text in enumerate(self.texts + texts)))
+        keys = "    n: 2\n    temperature: 1\n"
+        found = []
+        for name, more in (("two", "    max_sequences: 2\n"), ("all", "    max_sequences: 16\n"), ("budget", "    max_sequences: 3\n    token_budget: 7\n")):
+            path = self.folder / f"{name}.yaml"
+            path.write_text(TASK.format(name=name, runs=self.folder / "runs", model=model, data=self.folder / "data.jsonl", shards=1, tokens=24)
+                            .replace("    temperature: 0\n", keys + more).replace("max_prompt_length: 64", "max_prompt_length: 104"))
+            done = subprocess.run([tiny_world.PROGRAM, "run", str(path)], env=self.world.environment, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+            with h5py.File(self.folder / "runs" / name / "answers.h5") as file:
+                found.append((file["tokens/id"][:].tolist(), file["generate/logprob"][:].tolist()))
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
+        tokenizer, reference = Tokenizer.from_file(str(model / "tokenizer.json")), tiny_models.load_reference(model)
+        prompt = tokenizer.encode(texts[-1]).ids
+        self.assertGreater(len(prompt), 48)
+        for last in (slice(-48, -24), slice(-24, None)):
+            written, logprobs = found[0][0][last], torch.tensor(found[0][1][last])
+            with torch.no_grad():
+                rows = reference(torch.tensor([prompt + written[:-1]]), use_cache=False).logits[0, len(prompt) - 1:].log_softmax(-1)
+            self.assertLess((rows.gather(1, torch.tensor(written)[:, None])[:, 0] - logprobs).abs().max().item(), 1e-4)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -16,7 +16,23 @@ def variants(sizes):
     WINDOWS = {"num_hidden_layers": 3, "layer_types": LAYERS, "sliding_window": 8}
     UNIFIED = {**{key: value for key, value in GEMMA4.items() if key != "hidden_size_per_layer_input"}, "attention_k_eq_v": True,
                "num_global_key_value_heads": 1, "final_logit_softcapping": 5.0}
+    # Linear attention: no two sizes are equal, and three of four layers have it. The large eps keeps the norm of a small output from multiplying
+    # every rounding.
+    DELTA = {"num_hidden_layers": 4, "rms_norm_eps": 0.02, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+             "linear_key_head_dim": 12, "linear_value_head_dim": 20, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5}}
+    ODD_DELTA = {**UNEVEN, **DELTA, "linear_num_key_heads": 3, "linear_num_value_heads": 9, "linear_key_head_dim": 7, "linear_value_head_dim": 18,
+                 "linear_conv_kernel_dim": 3, "rms_norm_eps": 0.1}
+    DELTA_FEW = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 40}
+    MROPE = {**DEFAULT, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
     return {
+        "qwen3_next": ("qwen3_next", {**DELTA, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 56}),
+        "qwen3_next_uneven": ("qwen3_next", {**ODD_DELTA, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 37,
+                                                    "shared_expert_intermediate_size": 23, "mlp_only_layers": [2], "norm_topk_prob": False}),
+        "qwen3_5": ("qwen3_5_text", {**DELTA, "tie_word_embeddings": True}),
+        "qwen3_5_uneven": ("qwen3_5_text", {**ODD_DELTA, "layer_types": ["full_attention", "linear_attention", "linear_attention"], "num_hidden_layers": 3}),
+        "qwen3_5_vl": ("qwen3_5_text", {**DELTA, "rope_parameters": MROPE}, {"outer": "qwen3_5"}),
+        "qwen3_5_moe": ("qwen3_5_moe_text", {**DELTA, **DELTA_FEW}),
+        "qwen3_5_moe_vl": ("qwen3_5_moe_text", {**DELTA, **DELTA_FEW}, {"outer": "qwen3_5_moe", "modules_names": True}),
         # Groups of two heads in some layers and of three in others, of which a shard may have as many.
         "gemma4_unified": ("gemma4_unified_text", {**UNIFIED, "num_attention_heads": 6, "num_key_value_heads": 3, "num_global_key_value_heads": 2}),
         "gemma4_unified_outer": ("gemma4_unified_text", {**UNIFIED, "tie_word_embeddings": True, "pad_token_id": 0}, {"outer": "gemma4_unified"}),

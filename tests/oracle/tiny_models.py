@@ -99,12 +99,6 @@ LATENT = {"num_key_value_heads": 4, "kv_lora_rank": 24, "q_lora_rank": 20, "qk_n
 INDEXED = {"index_n_heads": 14, "index_head_dim": 18, "index_topk": 9}
 NEOX_UNEVEN = {**UNEVEN, "num_key_value_heads": None}
 EXPERTS = {"num_local_experts": 8}  # transformers has it for num_experts, too
-# Linear attention: no two sizes are equal, and three of four layers have it. The large eps keeps the norm
-# of a small output from multiplying every rounding.
-DELTA = {"num_hidden_layers": 4, "rms_norm_eps": 0.02, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 12,
-         "linear_value_head_dim": 20, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}
-DELTA_UNEVEN = {"linear_num_key_heads": 3, "linear_num_value_heads": 9, "linear_key_head_dim": 7, "linear_value_head_dim": 18,
-                "linear_conv_kernel_dim": 3, "rms_norm_eps": 0.1}
 # A limit that gates and ups of these weights reach, and waves of which truncation would move the edges.
 GPT_OSS = {**EXPERTS, "num_experts_per_tok": 2, "head_dim": 16, "num_hidden_layers": 4, "sliding_window": 8, "swiglu_limit": 1.5, "rope_parameters": {
     "rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "original_max_position_embeddings": 32,
@@ -256,19 +250,6 @@ VARIANTS = {
                                        "max_window_layers": 3}),
     "qwen2_moe_uneven": Variant("qwen2_moe", {**UNEVEN, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 37, "qkv_bias": False,
                                               "shared_expert_intermediate_size": 37, "norm_topk_prob": True, "tie_word_embeddings": True}),
-    "qwen3_next": Variant("qwen3_next", {**DELTA, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
-                                         "shared_expert_intermediate_size": 56}),
-    "qwen3_next_uneven": Variant("qwen3_next", {**UNEVEN, **DELTA, **DELTA_UNEVEN, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 37,
-                                                "shared_expert_intermediate_size": 23, "mlp_only_layers": [2], "norm_topk_prob": False}),
-    "qwen3_5": Variant("qwen3_5_text", {**DELTA, "tie_word_embeddings": True}),
-    "qwen3_5_uneven": Variant("qwen3_5_text", {**UNEVEN, **DELTA, **DELTA_UNEVEN, "layer_types": ["full_attention", "linear_attention", "linear_attention"],
-                                               "num_hidden_layers": 3}),
-    "qwen3_5_vl": Variant("qwen3_5_text", {**DELTA, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
-                                                                       "mrope_interleaved": True}}, outer="qwen3_5"),
-    "qwen3_5_moe": Variant("qwen3_5_moe_text", {**DELTA, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40,
-                                                "shared_expert_intermediate_size": 40}, storage=torch.bfloat16),
-    "qwen3_5_moe_vl": Variant("qwen3_5_moe_text", {**DELTA, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40,
-                                                   "shared_expert_intermediate_size": 40}, outer="qwen3_5_moe", modules_names=True),
     "qwen2_moe_fused": Variant("qwen2_moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "num_hidden_layers": 3,
                                              "shared_expert_intermediate_size": 80, "mlp_only_layers": [1]}, modules_names=True),
     "glm4_moe": Variant("glm4_moe", {**GROUPED, "head_dim": 32, "n_shared_experts": 2, "use_qk_norm": True, "attention_bias": True}),

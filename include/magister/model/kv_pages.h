@@ -19,8 +19,8 @@ struct BlockTable {
   std::int64_t place = 0;   // of the sequence's states in DeltaStates, which no other sequence in flight has
 };
 
-// What linear attention in one layer keeps of each text in flight: the states of its value heads, and the last inputs of
-// its convolution. A text whose first token is computed begins with zeros. f32, CPU.
+// Linear attention in one layer keeps this of each text in flight: the states of its value heads, and the last inputs
+// of its convolution. A text whose first token is computed begins with zeros. f32, CPU.
 struct DeltaStates {
   at::Tensor heads_PHS;   // [places, H, DeltaConfig::state_numbers()]; undefined: the layer has other attention
   at::Tensor inputs_PWC;  // [places, taps - 1, channels]

@@ -171,8 +171,6 @@ PackedBatch pack_sequences(const std::vector<std::vector<TokenId>>& sequences, s
 std::uint64_t kv_page_bytes(const ModelConfig& config, const Partition& partition);
 // Bytes of the states of one text in a cache (DeltaStates) on a CPU; 0: the model has none.
 std::uint64_t delta_state_bytes(const ModelConfig& config, const Partition& partition);
-// Throws Error(kConfig) where GPUs have no kernels for the model.
-void check_runs_on_gpus(const ModelConfig& config);
 
 // Upper bound of the bytes of work memory of a forward pass on one shard of a CPU.
 std::uint64_t activation_bytes(const ModelConfig& config, const Partition& partition, std::int64_t num_tokens,

@@ -45,7 +45,8 @@ struct Xielu {
   float alpha_p = 0, alpha_n = 0;
 };
 
-// What linear attention has besides its large products, for h value heads and k key heads of a shard; see DeltaConfig.
+// Linear attention has these weights besides its large products, for h value heads and k key heads of a shard; see
+// DeltaConfig.
 struct DeltaParts {
   Linear steps;               // [2h, D] f32: the product of each head's strength, then that of its decay
   at::Tensor conv_CW;         // f32 [2k key_dim + h value_dim, taps]: channels of queries, keys and values

@@ -79,7 +79,7 @@ class Attention {
   // In a layer with an indexer, once the pages have the keys of all rows: chooses the keys of the rows that see some.
   void choose_keys(const PackedBatch& batch, const KvPages& kv, LayerBuffers& buffers, ThreadPool& pool) const;
   // Linear attention of one key head and its value heads over the rows of one sequence, into buffers.attention_TA.
-  // states: those of the layer in a cache, which go on from the sequence's earlier rows; null: the sequence begins here.
+  // states: those of the layer in a cache, which go on from the sequence's earlier rows; null: it begins here.
   void run_delta(const PackedBatch& batch, std::int64_t sequence, std::int64_t key_head, DeltaStates* states,
                  LayerBuffers& buffers, int thread_index) const;
   // Rows [begin, end) of its outputs: the heads' norm, and their gate.

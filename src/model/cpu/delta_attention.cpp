@@ -68,23 +68,71 @@ void Attention::project_delta(const float* input_RD, std::int64_t begin, std::in
               buffers.steps_TS.data_ptr<float>() + begin * steps, steps, false, pool, buffers.kind);
 }
 
+namespace {
+
+// Work memory of a task; its size is delta_scratch() in layer_buffers.cpp.
+struct DeltaScratch {
+  float *queries_RE, *keys_RE, *values_RV, *strengths_R, *decays_R;
+  float* zeros_C;
+  float* states;  // of the task's value heads, in a pass without a cache
+  DeltaScratch(float* memory, const LayerShape& shape) {
+    constexpr std::int64_t kRows = LayerBuffers::kDeltaRows;
+    queries_RE = memory;
+    keys_RE = queries_RE + kRows * shape.head_dim;
+    values_RV = keys_RE + kRows * shape.head_dim;
+    strengths_R = values_RV + kRows * shape.value_dim();
+    decays_R = strengths_R + kRows;
+    zeros_C = decays_R + kRows;
+    states = zeros_C + shape.qkv_features();
+    std::fill_n(zeros_C, shape.qkv_features(), 0.0f);
+  }
+};
+
+// A key head and its value heads, with their states.
+struct DeltaTask {
+  std::int64_t key_head;
+  std::vector<std::int64_t> heads;
+  std::vector<float*> states;
+};
+
+// Rows [first, end) of a sequence whose first packed row is `begin`.
+void run_piece(const LayerShape& shape, const DeltaWeights& weights, const ConvInputs& inputs, const DeltaTask& task,
+               std::int64_t begin, std::int64_t first, std::int64_t end, const DeltaScratch& scratch,
+               LayerBuffers& buffers) {
+  const CpuKernels& kernels = cpu_kernels();
+  const std::int64_t E = shape.head_dim, V = shape.value_dim(), H = shape.heads, K = shape.kv_heads, rows = end - first;
+  const float* conv_WC = weights.conv_WC.const_data_ptr<float>();
+  const auto place = [&](std::int64_t channel, const at::Tensor& scale_E, float* out_RE) {
+    convolve_rows(inputs, conv_WC, channel, E, first, end, out_RE);
+    kernels.rms_norm(out_RE, E, scale_E.const_data_ptr<float>(), kDeltaEps / static_cast<float>(E), out_RE, E, rows, E);
+  };
+  place(task.key_head * E, weights.query_scale_E, scratch.queries_RE);
+  place((K + task.key_head) * E, weights.key_scale_E, scratch.keys_RE);
+  for (std::size_t i = 0; i < task.heads.size(); ++i) {
+    const std::int64_t head = task.heads[i];
+    convolve_rows(inputs, conv_WC, 2 * K * E + head * V, V, first, end, scratch.values_RV);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float* steps = buffers.steps_TS.const_data_ptr<float>() + (begin + first + r) * 2 * H;
+      scratch.strengths_R[r] = strength_of(steps[head]);
+      scratch.decays_R[r] = decay_of(steps[H + head], weights.bias_H.const_data_ptr<float>()[head],
+                                     weights.rate_H.const_data_ptr<float>()[head]);
+    }
+    float* out_RV = buffers.attention_TA.data_ptr<float>() + (begin + first) * H * V + head * V;
+    kernels.delta_rule({scratch.queries_RE, scratch.keys_RE, scratch.values_RV, scratch.strengths_R, scratch.decays_R,
+                        rows, E, V, task.states[i], out_RV, H * V});
+  }
+}
+
+}  // namespace
+
 void Attention::run_delta(const PackedBatch& batch, std::int64_t sequence, std::int64_t key_head, DeltaStates* states,
                           LayerBuffers& buffers, int thread_index) const {
-  const CpuKernels& kernels = cpu_kernels();
-  const DeltaWeights& delta = *weights_.delta;
-  const std::int64_t E = shape_.head_dim, V = shape_.value_dim(), H = shape_.heads, K = shape_.kv_heads,
-                     width = shape_.qkv_features(), state_size = shape_.delta->state_numbers(),
-                     begin = batch.cu_seqlens[sequence], count = batch.cu_seqlens[sequence + 1] - begin;
-  constexpr std::int64_t kRows = LayerBuffers::kDeltaRows;
-  std::vector<std::int64_t> heads;
-  for (std::int64_t head = 0; head < H; ++head) {
-    if (shape_.kv_of_head[static_cast<std::size_t>(head)] == key_head) heads.push_back(head);
-  }
-  float *queries_RE = buffers.scratch_of(thread_index), *keys_RE = queries_RE + kRows * E,
-        *values_RV = keys_RE + kRows * E, *strengths_R = values_RV + kRows * V, *decays_R = strengths_R + kRows,
-        *zeros_C = decays_R + kRows, *own_states = zeros_C + width;
-  std::fill_n(zeros_C, width, 0.0f);
-  const std::int64_t first_k = K * E + key_head * E, first_q = key_head * E, first_v = 2 * K * E;
+  const std::int64_t E = shape_.head_dim, V = shape_.value_dim(), K = shape_.kv_heads, width = shape_.qkv_features(),
+                     state_size = shape_.delta->state_numbers(), begin = batch.cu_seqlens[sequence],
+                     count = batch.cu_seqlens[sequence + 1] - begin;
+  const DeltaScratch scratch(buffers.scratch_of(thread_index), shape_);
+  const bool begins = batch.past(sequence) == 0;
+  MAGISTER_ASSERT(begins || states != nullptr);
   float *kept_WC = nullptr, *kept_states = nullptr;
   if (states != nullptr) {
     const std::int64_t place = buffers.sequences[static_cast<std::size_t>(sequence)].place;
@@ -92,43 +140,23 @@ void Attention::run_delta(const PackedBatch& batch, std::int64_t sequence, std::
     kept_WC = states->inputs_PWC.data_ptr<float>() + place * states->inputs_PWC.stride(0);
     kept_states = states->heads_PHS.data_ptr<float>() + place * states->heads_PHS.stride(0);
   }
-  const bool begins = batch.past(sequence) == 0;
-  MAGISTER_ASSERT(begins || states != nullptr);
-  const ConvInputs inputs{buffers.qkv_TQ.const_data_ptr<float>() + begin * width, begins ? nullptr : kept_WC, zeros_C,
-                          width, shape_.delta->taps};
-  const auto state_of = [&](std::size_t i) {
-    return kept_states != nullptr ? kept_states + heads[i] * state_size
-                                  : own_states + static_cast<std::int64_t>(i) * state_size;
-  };
-  for (std::size_t i = 0; begins && i < heads.size(); ++i) std::fill_n(state_of(i), state_size, 0.0f);
-  const float* conv_WC = delta.conv_WC.const_data_ptr<float>();
-  for (std::int64_t first = 0; first < count; first += kRows) {
-    const std::int64_t end = std::min(first + kRows, count), rows = end - first;
-    const auto place = [&](std::int64_t channel, const at::Tensor& scale_E, float* out_RE) {
-      convolve_rows(inputs, conv_WC, channel, E, first, end, out_RE);
-      kernels.rms_norm(out_RE, E, scale_E.const_data_ptr<float>(), kDeltaEps / static_cast<float>(E), out_RE, E, rows,
-                       E);
-    };
-    place(first_q, delta.query_scale_E, queries_RE);
-    place(first_k, delta.key_scale_E, keys_RE);
-    for (std::size_t i = 0; i < heads.size(); ++i) {
-      const std::int64_t head = heads[i];
-      convolve_rows(inputs, conv_WC, first_v + head * V, V, first, end, values_RV);
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const float* steps = buffers.steps_TS.const_data_ptr<float>() + (begin + first + r) * 2 * H;
-        strengths_R[r] = strength_of(steps[head]);
-        decays_R[r] = decay_of(steps[H + head], delta.bias_H.const_data_ptr<float>()[head],
-                               delta.rate_H.const_data_ptr<float>()[head]);
-      }
-      float* out_RV = buffers.attention_TA.data_ptr<float>() + (begin + first) * H * V + head * V;
-      kernels.delta_rule(
-          {queries_RE, keys_RE, values_RV, strengths_R, decays_R, rows, E, V, state_of(i), out_RV, H * V});
-    }
+  DeltaTask task{key_head, {}, {}};
+  for (std::int64_t head = 0; head < shape_.heads; ++head) {
+    if (shape_.kv_of_head[static_cast<std::size_t>(head)] != key_head) continue;
+    task.states.push_back(kept_states != nullptr ? kept_states + head * state_size
+                                                 : scratch.states + std::ssize(task.heads) * state_size);
+    task.heads.push_back(head);
+    if (begins) std::fill_n(task.states.back(), state_size, 0.0f);
   }
+  const ConvInputs inputs{buffers.qkv_TQ.const_data_ptr<float>() + begin * width, begins ? nullptr : kept_WC,
+                          scratch.zeros_C, width, shape_.delta->taps};
+  for (std::int64_t first = 0; first < count; first += LayerBuffers::kDeltaRows)
+    run_piece(shape_, *weights_.delta, inputs, task, begin, first, std::min(first + LayerBuffers::kDeltaRows, count),
+              scratch, buffers);
   if (states == nullptr) return;
-  keep_inputs(inputs, count, first_q, E, kept_WC);
-  keep_inputs(inputs, count, first_k, E, kept_WC);
-  for (const std::int64_t head : heads) keep_inputs(inputs, count, first_v + head * V, V, kept_WC);
+  keep_inputs(inputs, count, key_head * E, E, kept_WC);
+  keep_inputs(inputs, count, (K + key_head) * E, E, kept_WC);
+  for (const std::int64_t head : task.heads) keep_inputs(inputs, count, 2 * K * E + head * V, V, kept_WC);
 }
 
 void Attention::finish_delta(std::int64_t begin, std::int64_t end, LayerBuffers& buffers) const {

@@ -1,6 +1,6 @@
 // Qwen3-Next and the text decoders of Qwen 3.5: three of four layers have linear attention (DeltaConfig), the others
-// attention whose outputs have a gate; its rows stand behind each head's queries. Norm weights w mean 1 + w, but for the
-// one inside linear attention. Qwen3-Next and Qwen 3.5 MoE have experts and a shared one with a gate.
+// attention whose outputs have a gate; its rows stand behind each head's queries. Norm weights w mean 1 + w, except in
+// linear attention. Qwen3-Next and Qwen 3.5 MoE have experts and a shared one with a gate.
 // A text's three positions of a token are one number, as in Qwen3-VL.
 // Source: transformers Qwen3NextConfig, Qwen3NextGatedDeltaNet, Qwen3NextAttention, Qwen3NextSparseMoeBlock,
 // Qwen3_5TextConfig, Qwen3_5MoeTextConfig, Qwen3_5MoeTopKRouter.

@@ -130,6 +130,7 @@ std::uint64_t attention_numbers(const ModelConfig& config, const Partition& part
 
 std::string missing_on_gpus(const ModelConfig& config) {
   if (config.altup && config.altup->inputs > gpu::kMostStreams) return "AltUp with more than 4 vectors";
+  if (config.delta) return "linear attention";
   return "";
 }
 
