@@ -38,10 +38,7 @@ std::int64_t checked_pages(const GuideSetup& setup, const ModelConfig& reference
                  common, common);
   MAGISTER_CHECK(std::isfinite(params.multiplier) && params.multiplier >= 0, ExitCode::kConfig,
                  "the guide's multiplier is {} (it must be a number, 0 or more); choose one", params.multiplier);
-  MAGISTER_CHECK(!setup.value_model->config().delta, ExitCode::kConfig,
-                 "the value model is of the family {} (it has linear attention, whose states cannot be copied for each "
-                 "candidate yet); choose one of another family",
-                 setup.value_model->config().family);
+  MAGISTER_ASSERT(!setup.value_model->config().delta);  // states cannot be copied; the task has refused it
   return setup.num_pages;
 }
 

@@ -39,6 +39,13 @@ AttentionNumbers attention_numbers(const ModelConfig& config, double E) {
   return {3 * H + values + shorts, shorts + joined, 2 * D + shorts + joined};
 }
 
+// The same with linear attention: the products of queries, keys and values, of the gate and of the steps read the
+// stream's norm.
+AttentionNumbers delta_numbers(const ModelConfig& config) {
+  const auto outputs = static_cast<double>(config.delta->value_heads * config.delta->value_dim);
+  return {delta_bytes(config) / 4, outputs, 4 * static_cast<double>(config.hidden_size) + outputs};
+}
+
 // Bytes per token that the CPU's operations keep in a layer. In f32 a product keeps its input, shared by all products
 // that read it; in bf16 each keeps its own rounded copy, and inputs that nothing else reads are freed.
 double layer_bytes(const ModelConfig& config, std::int64_t longest, std::int64_t layer, const TrunkKeeps& keeps) {
@@ -47,23 +54,23 @@ double layer_bytes(const ModelConfig& config, std::int64_t longest, std::int64_t
                H = static_cast<double>(config.num_attention_heads) * E,
                F = static_cast<double>(config.intermediate_size * config.mlp_widths_of(layer)),
                K = static_cast<double>(config.kv_heads_of(layer)) * E;
-  const bool in_f32 = !keeps.bf16 || keeps.adapted;
-  const AttentionNumbers attention = attention_numbers(config, E);
-  const double linear = config.is_linear(layer) ? delta_bytes(config) : 0;
+  const bool in_f32 = !keeps.bf16 || keeps.adapted, linear = config.is_linear(layer);
+  const AttentionNumbers attention = linear ? delta_numbers(config) : attention_numbers(config, E);
   // The stream twice, and the inputs of output norms.
-  double bytes = 4 * 4 * D + 4 * attention.kept + 4 * altup_numbers(config, layer) + linear;
+  double bytes = 4 * 4 * D + 4 * attention.kept + 4 * altup_numbers(config, layer);
   // Inputs of products: the norms' rows for q, k and v, and for gate and up, the heads, and the gate's output.
   if (in_f32) bytes += 4 * (2 * D + attention.inputs);
   if (keeps.bf16) bytes += 2 * (2 * D + attention.copies);
-  if (config.qk_norm || config.qk_norm_of_all_heads) bytes += 4 * (H + K);
+  if (!linear && (config.qk_norm || config.qk_norm_of_all_heads)) bytes += 4 * (H + K);
   // A gate, its function, and the outputs of attention before it.
-  if (config.attention_gate != AttentionGate::kNone) bytes += 4 * 3 * H;
+  if (!linear && config.attention_gate != AttentionGate::kNone) bytes += 4 * 3 * H;
   // A product of the stream, its activation, the vector and their product; the output before its norm, and the stream.
   const double P = static_cast<double>(config.per_layer_width);
   if (P > 0) bytes += 4 * (4 * P + 2 * D) + (keeps.bf16 ? 2 * (P + D) : 0);
   if (config.layer_scalar) bytes += 4 * D;
-  bytes +=
-      4 * kept_a_score(config, layer) * static_cast<double>(longest) * static_cast<double>(config.num_attention_heads);
+  if (!linear)
+    bytes += 4 * kept_a_score(config, layer) * static_cast<double>(longest) *
+             static_cast<double>(config.num_attention_heads);
   // With an indexer: a float for each visible key, a mark for each chosen one.
   if (config.latent && config.latent->indexer) bytes += 5 * static_cast<double>(longest);
   // Gate and up, with another activation than SiLU also its output, or up alone, and the input of the last product.

@@ -52,7 +52,7 @@ def difference(found, expected):
 # Together they have every kind of norm, activation, rotary embedding, cap, bias and MLP.
 BLOCKS = ("llama_biases", "llama_grouped_9_over_3", "qwen3_bias_windows", "gemma2_uneven", "phi3_longrope", "olmo3_yarn", "smollm3", "granite",
           "glm4_uneven", "cohere2_uneven", "mixtral_uneven", "qwen3_moe", "olmoe", "gpt_oss", "gpt_neox", "gpt2_uneven",
-          "deepseek_v3", "glm_moe_dsa", "gguf_llama_q4_0")
+          "deepseek_v3", "glm_moe_dsa", "qwen3_next_uneven", "gguf_llama_q4_0")
 
 
 def passes_of(name, family):

@@ -30,8 +30,11 @@ def variants(sizes):
                                                     "shared_expert_intermediate_size": 23, "mlp_only_layers": [2], "norm_topk_prob": False}),
         "qwen3_5": ("qwen3_5_text", {**DELTA, "tie_word_embeddings": True}),
         "qwen3_5_uneven": ("qwen3_5_text", {**ODD_DELTA, "layer_types": ["full_attention", "linear_attention", "linear_attention"], "num_hidden_layers": 3}),
-        "qwen3_5_vl": ("qwen3_5_text", {**DELTA, "rope_parameters": MROPE}, {"outer": "qwen3_5"}),
-        "qwen3_5_moe": ("qwen3_5_moe_text", {**DELTA, **DELTA_FEW}),
+        "qwen3_5_vl": ("qwen3_5_text", {**DELTA, "linear_num_key_heads": 4, "rope_parameters": MROPE}, {"outer": "qwen3_5"}),
+        # Both kinds of layers have the same sizes, also on a shard.
+        "qwen3_5_alike": ("qwen3_5_text", {**DELTA, "layer_types": ["full_attention", "linear_attention"] * 2, "linear_key_head_dim": 16,
+                                           "linear_value_head_dim": 16}),
+        "qwen3_5_moe": ("qwen3_5_moe_text", {**DELTA, **DELTA_FEW, "linear_num_value_heads": 6}),
         "qwen3_5_moe_vl": ("qwen3_5_moe_text", {**DELTA, **DELTA_FEW}, {"outer": "qwen3_5_moe", "modules_names": True}),
         # Groups of two heads in some layers and of three in others, of which a shard may have as many.
         "gemma4_unified": ("gemma4_unified_text", {**UNIFIED, "num_attention_heads": 6, "num_key_value_heads": 3, "num_global_key_value_heads": 2}),

@@ -161,8 +161,8 @@ void find_kinds(CpuWeights& weights) {
     weights.cache_places.push_back(static_cast<std::size_t>(config.kv_layer(i)));
     const bool is_other = config.has_kinds_of_attention() && config.slides(i) != config.slides(0);
     weights.pass_places.push_back(is_other || config.is_linear(i) != config.is_linear(0) ? 1 : 0);
-    if (shape.head_dim != first.head_dim || shape.kv_of_head != first.kv_of_head || shape.mlp != first.mlp ||
-        shape.qkv_features() != first.qkv_features())
+    if (shape.delta.has_value() != first.delta.has_value() || shape.head_dim != first.head_dim ||
+        shape.kv_of_head != first.kv_of_head || shape.mlp != first.mlp || shape.qkv_features() != first.qkv_features())
       weights.other_shapes.push_back(shape);
   }
 }
@@ -316,6 +316,8 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
   std::uint64_t attention = 0, mlp = partition.mlp.size();
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const Partition part = layer_partition(config, partition, layer);
+    mlp = std::max<std::uint64_t>(mlp, part.mlp.size());
+    if (config.is_linear(layer)) continue;  // see below
     // Layers of two kinds have pages each.
     const std::uint64_t kv_copies = config.has_kinds_of_attention() ? 10 : 6;
     const auto gates = static_cast<std::uint64_t>(config.gate_numbers(layer) / config.heads_of(layer));
@@ -323,7 +325,6 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
         attention, (2 * part.heads.size() + kv_copies * part.kv_heads.size()) *
                            static_cast<std::uint64_t>(std::max(config.head_dim_of(layer), config.value_dim_of(layer))) +
                        part.heads.size() * gates);
-    mlp = std::max<std::uint64_t>(mlp, part.mlp.size());
   }
   // With latent attention: queries, the same as latents where texts are generated, outputs, and latents in pages.
   if (const auto& latent = config.latent)

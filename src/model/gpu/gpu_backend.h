@@ -36,7 +36,7 @@ class GpuBackend final : public ModelBackend {
   at::Tensor forward(const PackedBatch& batch, const std::vector<BlockTable>& slots, KvCache& cache) override {
     return model_.forward(batch, slots, &cache);
   }
-  KvCache make_cache(std::int64_t num_pages, std::int64_t) const override { return model_.make_cache(num_pages); }
+  KvCache make_cache(std::int64_t num_pages, std::int64_t = 1) const override { return model_.make_cache(num_pages); }
   at::Tensor logits(const at::Tensor& hidden_RD) const override { return lm_head_.capped(model_.logits(hidden_RD)); }
   at::Tensor forward_reference(const PackedBatch& batch) override;
   std::string first_not_finite(const PackedBatch& batch) override { return model_.first_not_finite(batch); }

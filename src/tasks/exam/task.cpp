@@ -195,8 +195,10 @@ TaskResults ExamJob::results(const PlanNumbers& plan) const {
   results.packed_bytes = packed_exam_bytes(shape(plan));
   results.made_smaller_by = "items.per_objective, bounds or max_new_tokens";
   const std::uint64_t items = plan.num_samples * config_.items;
+  ExamConfig counted = config_;
+  if (writer_.description.config.delta) counted.share_prefixes = false;  // see Generator
   results.notes = {{"objectives", std::to_string(plan.num_samples)},
-                   {"work", expected_work(config_, static_cast<double>(plan.num_samples),
+                   {"work", expected_work(counted, static_cast<double>(plan.num_samples),
                                           static_cast<double>(plan.num_tokens), config_.limits({}))
                                 .in_words()},
                    {"items", fmt::format("{}, each in at most {} versions", items, config_.bounds.versions())},

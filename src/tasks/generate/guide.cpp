@@ -103,6 +103,11 @@ void ValueModel::check(const TaskInputs& inputs) {
                  "{}: {} is {} (a value model is a decoder with a head of labels, as `objective: reward` writes it); "
                  "name such a folder",
                  config_.model_place, path, value.encoder ? "an encoder" : "a language model without such a head");
+  MAGISTER_CHECK(
+      !value.delta, ExitCode::kConfig,
+      "{}: {} is of the family {} (it has linear attention, whose states cannot be copied for each candidate "
+      "yet); choose a value model of another family",
+      config_.model_place, path, value.family);
   const bool histogram = config_.params.form == GuideForm::kHistogram;
   MAGISTER_CHECK(histogram == (value.labels.size() > 1), ExitCode::kConfig,
                  "{} is {}, and {} gives {} number{} a text ({}); choose another form, or another value model",
