@@ -109,4 +109,12 @@ double delta_bytes(const ModelConfig& config) {
   return 4 * ((4 + W) * C + H * (10 * E + 12 * V + 8 * R + 3 * E * V / R + 8));
 }
 
+double delta_passing_bytes(const ModelConfig& config) {
+  const DeltaConfig& delta = *config.delta;
+  const double H = static_cast<double>(delta.value_heads), E = static_cast<double>(delta.key_dim),
+               V = static_cast<double>(delta.value_dim), R = static_cast<double>(kPiece),
+               C = 2 * static_cast<double>(delta.key_heads) * E + H * V;
+  return 4 * (2 * C + H * (2 * E + 2 * V + 2 * R));
+}
+
 }  // namespace magister

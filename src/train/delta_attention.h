@@ -19,5 +19,7 @@ at::Tensor delta_heads(const at::Tensor& input_TD, const LayerWeights& weights, 
 // Bytes per token that a layer with linear attention keeps until its backward pass, besides the rows that all layers
 // keep.
 double delta_bytes(const ModelConfig& config);
+// The same that its operations read and write meanwhile: gradients of heads, of a piece's squares and of channels.
+double delta_passing_bytes(const ModelConfig& config);
 
 }  // namespace magister

@@ -132,7 +132,8 @@ std::uint64_t trunk_bytes(const ModelConfig& config, std::int64_t num_tokens, st
   // Besides these: hidden states and gradients of the stream, and what a layer's widest operations read and write.
   const double streams = config.altup ? 3 * stream_numbers(config) : 0;
   const double passing = 4 * (4 * D + (keeps.bf16 ? 8 : 6) * std::max(F, D) + streams) +
-                         (config.latent && config.latent->indexer ? 16 * static_cast<double>(longest) : 0);
+                         (config.latent && config.latent->indexer ? 16 * static_cast<double>(longest) : 0) +
+                         (config.delta ? delta_passing_bytes(config) : 0);
   const double layers = bytes_of_layers(config, keeps.recompute,
                                         [&](std::int64_t layer) { return layer_bytes(config, longest, layer, keeps); });
   // The rotary rows of all tokens, and the tables from which they are copied.
