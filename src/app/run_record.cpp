@@ -95,7 +95,7 @@ void add_task_event(StartRecord& start, const std::string& kind, const json& eve
     task.done = task.done_before = task.units - std::min(task.units, member(event, "pending_units", task.units));
   } else if (kind == "progress") {
     task.done = member(event, "units_done", task.done);
-    // Before the task's phases are logged, which a killed start never does.
+    // A start that is killed never logs the task's phases, which have the final numbers.
     task.tokens = std::max(task.tokens, member(event, "tokens_done", std::uint64_t{0}));
     task.written_tokens = std::max(task.written_tokens, member(event, "written_tokens", std::uint64_t{0}));
     add_rates(task, event);

@@ -76,12 +76,14 @@ void add_saved_steps(const std::string& path, const TaskRecord& task, TaskState&
   out.loss = saved->loss;
 }
 
-void add_committed_units(const std::string& partial, TaskState& out) {
+// A file that cannot be read now is damaged only if nobody writes it, and if the log does not say more of the task.
+void add_committed_units(const std::string& partial, bool may_be_damaged, TaskState& out) {
   try {
     const UnitCounts counts = ResultsFile::unit_counts(partial);
     out.units = counts.units;
     out.done = counts.done;
   } catch (const Error& error) {
+    if (!may_be_damaged) return;
     out.state = "damaged";
     out.fault = error.what();
   }
@@ -110,7 +112,7 @@ TaskState state_of(const Past& past, const TaskRecord& task, TaskKinds kinds) {
   if (begun && counts_steps) {
     add_saved_steps(path, task, out);
   } else if (begun) {
-    add_committed_units((packs_later ? packed_later_path(path) : path) + ".partial", out);
+    add_committed_units((packs_later ? packed_later_path(path) : path) + ".partial", reported.empty() && !at_work, out);
   }
   if (!reported.empty() || !out.fault.empty()) return out;
   if (task.exit_code == 0 && !begun && kind != nullptr && kind->schema != nullptr) {  // a service has no results

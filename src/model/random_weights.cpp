@@ -79,7 +79,7 @@ class RandomWeights final : public TensorFile {
 
  private:
   // Initial values of a tensor: normal numbers with this standard deviation; if it is 0, all are `value`, or the
-  // logarithms of even numbers up to `most_of_log` if that is not 0.
+  // logarithms of uniform numbers up to `most_of_log` if that is not 0.
   struct First {
     double deviation, value, most_of_log = 0;
   };

@@ -248,8 +248,8 @@ SampleTokens ChatPrompts::encode_marked(const Chat& given, const std::string& wh
     const RenderedChat chat = render(guarded_chat, false);
     MAGISTER_CHECK(
         chat.generated.empty() || chat.unplaced.empty(), ExitCode::kData,
-        "{}: the text of this generation block is kept in a variable, filtered or joined to another, and "
-        "other blocks write directly (theirs would be marked as the assistant's, its own would not); let the "
+        "{}: the text of this generation block is kept in a variable, filtered or joined to another, or only asked "
+        "for, and other blocks write directly (theirs would be marked as the assistant's, its own would not); let the "
         "block, or the macro around it, write its text directly",
         chat.unplaced);
     const Answers answers =

@@ -29,6 +29,8 @@ class LayerWeights {
 
   // The weight as the file has it; undefined: the model has none.
   at::Tensor operator()(Name name) const;
+  // True if the gate of attention's outputs is a part of the tensor that holds the queries' weight.
+  bool gate_is_beside_queries() const { return config_.gate_beside_queries; }
   // The weight of a norm, as it multiplies.
   at::Tensor norm(Name name) const;
   at::Tensor linear(const at::Tensor& x_TK, Name weight, Name bias) const;

@@ -27,9 +27,10 @@ at::Tensor query_scales(const LayerShape& shape, const TrainBatch& batch) {
   return at::tensor(scales, at::kFloat).view({-1, 1, 1});
 }
 
-// Returns the outputs of all heads before their gate, [T, H value_dim].
+// Returns the outputs of all heads before their gate, [T, H value_dim]. gate_TG: receives the gate's product where it is
+// one with that of the queries.
 at::Tensor ungated_heads_of(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
-                            const LayerShape& shape, const AttentionInputs& in) {
+                            const LayerShape& shape, const AttentionInputs& in, at::Tensor& gate_TG) {
   if (shape.latent) {
     const LatentHeads heads =
         latent_heads(input_TD, weights, shape, in.rope, in.interleaved, in.batch.cu_seqlens, in.visible);
@@ -56,9 +57,18 @@ at::Tensor ungated_heads_of(const at::Tensor& input_TD, const RowsFrom& from, co
     if (const at::Tensor qkv_TQ = weights.side_by_side(input_TD, names, from); qkv_TQ.defined())
       return gpu_flash_attention(qkv_TQ, *in.plan, wide, &in.rope, in.interleaved, norms, sinks_H);
   }
-  const std::vector<at::Tensor> qkv =
-      shape.has_own_kv ? weights.linear(input_TD, shape.keys_are_values ? without_values : names, from)
-                       : weights.linear(input_TD, alone, from);
+  const auto with_gate = {std::pair(&Names::q_proj, &Names::q_bias),
+                          {&Names::k_proj, &Names::k_bias},
+                          {&Names::v_proj, &Names::v_bias},
+                          {&Names::attention_gate, static_cast<std::string Names::*>(nullptr)}};
+  std::vector<at::Tensor> qkv = weights.gate_is_beside_queries() ? weights.linear(input_TD, with_gate, from)
+                                : !shape.has_own_kv              ? weights.linear(input_TD, alone, from)
+                                : shape.keys_are_values          ? weights.linear(input_TD, without_values, from)
+                                                                 : weights.linear(input_TD, names, from);
+  if (weights.gate_is_beside_queries()) {
+    gate_TG = qkv.back();
+    qkv.pop_back();
+  }
   const auto clipped = [&](const at::Tensor& x) {
     return shape.clip_qkv > 0 ? at::clamp(x, -shape.clip_qkv, shape.clip_qkv) : x;
   };
@@ -90,9 +100,11 @@ at::Tensor ungated_heads_of(const at::Tensor& input_TD, const RowsFrom& from, co
 at::Tensor attention_heads(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
                            const LayerShape& shape, const AttentionInputs& in) {
   if (shape.delta) return delta_heads(input_TD, weights, shape, in.batch.cu_seqlens);
-  const at::Tensor out_TA = ungated_heads_of(input_TD, from, weights, shape, in);
+  at::Tensor gate_TG;
+  const at::Tensor out_TA = ungated_heads_of(input_TD, from, weights, shape, in, gate_TG);
   if (shape.gate_numbers == 0) return out_TA;
-  const at::Tensor gate_TG1 = weights.linear(input_TD, &Names::attention_gate, nullptr).unsqueeze(2);
+  if (!gate_TG.defined()) gate_TG = weights.linear(input_TD, &Names::attention_gate, nullptr);
+  const at::Tensor gate_TG1 = gate_TG.unsqueeze(2);
   const at::Tensor factors_TG1 = shape.gate == AttentionGate::kSigmoid ? at::sigmoid(gate_TG1) : at::softplus(gate_TG1);
   return (out_TA.unflatten(1, {shape.gate_numbers, -1}) * factors_TG1).flatten(1);
 }

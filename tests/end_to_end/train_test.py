@@ -369,8 +369,8 @@ class Train(tiny_world.Refusals, unittest.TestCase):
                 (78, "no model here has a batch norm", "tasks.0.train.sync_batch_norm=true"), (78, "without chats", "tasks.0.assistant_only_loss=true"),
                 (78, "trained in f32", "model.dtype=bf16"), (78, "cannot be trained", "model.quantization=int8"), (78, "it computes in bf16, and weights", "model.attention=cudnn"), (78, "it is for bf16 and fp8, and weights", "model.decoding=throughput"),
                 (78, "kv_cache: fp8 (it is for bf16, and weights", "model.kv_cache=fp8"),
-                (78, "group of 2 shards", "layout.shards_per_rank=2"), (65, f"none of the 0 records of {nothing} has a token to learn from", f"tasks.0.dataset.path={nothing}"),
-                (65, f"none of the 1 records of {empty} has a token to learn from",
+                (78, "group of 2 shards", "layout.shards_per_rank=2"), (65, f"none of the 0 records has a token to learn from in {nothing} (one", f"tasks.0.dataset.path={nothing}"),
+                (65, f"none of the 1 records has a token to learn from in {empty} (one",
                                                                        f"tasks.0.dataset.path={empty}", "tasks.0.train.append_eos=false"),
                 (65, "may cut the answers off", f"tasks.0.dataset.path={chats}", "tasks.0.dataset.messages=m", "tasks.0.assistant_only_loss=true",
                  f"model.chat_template={template}"))):

@@ -107,6 +107,7 @@ json dump_shard(const TensorFile& file, const ModelDescription& description, int
       source.load_index_k_norm(i);
       source.load_index_weights(i);
     }
+    if (description.config.is_linear(i)) source.load_delta(i);
     source.load_sinks(i);
     load_around_blocks(source, i);
     write_linear(prefix + "qkv", source.load_qkv_proj(i));

@@ -34,6 +34,7 @@ def variants(sizes):
         # Both kinds of layers have the same sizes, also on a shard.
         "qwen3_5_alike": ("qwen3_5_text", {**DELTA, "layer_types": ["full_attention", "linear_attention"] * 2, "linear_key_head_dim": 16,
                                            "linear_value_head_dim": 16}),
+        "qwen3_5_full": ("qwen3_5_text", {**DELTA, "layer_types": ["full_attention"] * 2, "num_hidden_layers": 2}),
         "qwen3_5_moe": ("qwen3_5_moe_text", {**DELTA, **DELTA_FEW, "linear_num_value_heads": 6}),
         "qwen3_5_moe_vl": ("qwen3_5_moe_text", {**DELTA, **DELTA_FEW}, {"outer": "qwen3_5_moe", "modules_names": True}),
         # Groups of two heads in some layers and of three in others, of which a shard may have as many.

@@ -352,8 +352,14 @@ std::uint64_t activation_bytes(const ModelConfig& config, const Partition& parti
       std::max({mlp, partition.expert.size(), partition.shared_expert.size(),
                 static_cast<std::uint64_t>(config.all_experts()), static_cast<std::uint64_t>(config.per_layer_width),
                 static_cast<std::uint64_t>(config.laurel_rank), config.altup ? D : 0});
-  const std::uint64_t a_thread =
+  std::uint64_t a_thread =
       static_cast<std::uint64_t>(LayerBuffers::kTileRows) * ((config.num_experts > 0 ? 2 : 1) * D + 3 * width);
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!config.is_linear(layer)) continue;
+    const auto scratch = static_cast<std::uint64_t>(delta_scratch(shape_of(config, partition, layer)));
+    a_thread = std::max(a_thread, scratch);
+    break;  // these layers are alike
+  }
   // Rotary rows and, while they are made, their angles (half a table) and cosines and sines before their factor; each
   // token points to its rows.
   const std::uint64_t rotary = 5 * rope_row_bytes(config) / 2 + num_rope_tables(config) * 2 * sizeof(float*);

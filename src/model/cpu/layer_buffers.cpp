@@ -42,15 +42,14 @@ std::vector<std::int64_t> first_slots(const PackedBatch& batch) {
   return slots;
 }
 
-// Numbers of a thread's scratch for linear attention, see Attention::run_delta().
+}  // namespace
+
 std::int64_t delta_scratch(const LayerShape& shape) {
   if (!shape.delta) return 0;
   const std::int64_t a_row = 2 * shape.head_dim + shape.value_dim() + 2;
   return LayerBuffers::kDeltaRows * a_row + shape.qkv_features() +
          shape.delta->heads_a_key() * shape.delta->state_numbers();
 }
-
-}  // namespace
 
 KvPages pages_for(const LayerShape& shape, std::int64_t num_pages) {
   if (shape.delta) return {0, num_pages, 0, 0};  // its states are DeltaStates

@@ -59,6 +59,9 @@ struct LayerBuffers {
   std::int64_t gathered_offset_ = 0;
 };
 
+// Numbers of a thread's scratch for linear attention, see Attention::run_delta(); 0 for other layers.
+std::int64_t delta_scratch(const LayerShape& shape);
+
 // Pages of one layer of this shape, with everything zero.
 KvPages pages_for(const LayerShape& shape, std::int64_t num_pages);
 

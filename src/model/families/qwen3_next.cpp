@@ -49,9 +49,8 @@ void read_attention(const HfConfig& source, ModelConfig& config) {
                  "{}: linear_num_value_heads is {} and linear_num_key_heads {} (key heads share the value heads "
                  "evenly); fetch the config again",
                  printable(source.path()), delta.value_heads, delta.key_heads);
-  // Models whose layers all have full attention are like others.
-  if (std::ranges::find(delta.layer_has, true) == delta.layer_has.end()) return;
-  MAGISTER_CHECK(config.activation == Activation::kSilu, ExitCode::kData,
+  const bool is_used = std::ranges::find(delta.layer_has, true) != delta.layer_has.end();
+  MAGISTER_CHECK(!is_used || config.activation == Activation::kSilu, ExitCode::kData,
                  "{}: hidden_act is not silu (linear attention with another activation is not supported, and results "
                  "would be wrong); use another model",
                  printable(source.path()));

@@ -184,7 +184,9 @@ MemoryParts TrainJob::device_bytes(const TrainingShape& shape, const PlanNumbers
   if (!config_.of_prompts()) return parts;
   const GrpoModel rollouts = grpo_model(model_, config_, plan.longest_sample, 0);
   parts.emplace_back("generator, freed before the gradients",
-                     weight_bytes() + static_cast<std::uint64_t>(rollouts.num_pages) * model_.page_bytes(1));
+                     weight_bytes() + static_cast<std::uint64_t>(rollouts.num_pages) * model_.page_bytes(1) +
+                         static_cast<std::uint64_t>(rollouts.limits.sequences) *
+                             delta_state_bytes(checkpoint_.config(), partition_for(checkpoint_.config(), 0, 1)));
   return parts;
 }
 

@@ -43,10 +43,10 @@ Attributes OpenObjective::identity() { return {{"objective", std::string(config_
 
 namespace {
 
-// " of a.jsonl and 2 more files": the files of the records; empty if an objective learns from results.
-std::string of_files(const DatasetConfig& dataset) {
+// " in a.jsonl and 2 more files": the files of the records; empty if an objective learns from results.
+std::string in_files(const DatasetConfig& dataset) {
   if (dataset.paths.empty()) return "";
-  const std::string first = " of " + printable(dataset.paths.front(), 4096);
+  const std::string first = " in " + printable(dataset.paths.front(), 4096);
   const std::size_t more = dataset.paths.size() - 1;
   return more == 0 ? first : fmt::format("{} and {}", first, format_count(more, "more file"));
 }
@@ -55,15 +55,15 @@ std::string of_files(const DatasetConfig& dataset) {
 
 void OpenObjective::check_learns(std::uint64_t num_learnt, std::uint64_t num_items, std::uint64_t) const {
   if (num_learnt > 0) return;
-  const std::string files = of_files(config_.dataset);
+  const std::string files = in_files(config_.dataset);
   if (config_.of_pairs()) {
     fail(ExitCode::kData,
-         "{}: none of the {} pairs{} has tokens of both answers to learn from (with max_length {} prompts fill "
+         "{}: none of the {} pairs has tokens of both answers to learn from{} (with max_length {} prompts fill "
          "it, or answers do not fit); raise train.max_length, or check the data set",
          config_.name, num_items, files, config_.batches.max_length);
   }
   fail(ExitCode::kData,
-       "{}: none of the {} records{} has a token to learn from (one that follows another{}); look at the data set{}",
+       "{}: none of the {} records has a token to learn from{} (one that follows another{}); look at the data set{}",
        config_.name, num_items, files, config_.assistant_only ? " and is the assistant's" : "",
        config_.assistant_only
            ? ", train.max_length, which may cut the answers off, and whether the chat template writes "
