@@ -27,8 +27,8 @@ at::Tensor query_scales(const LayerShape& shape, const TrainBatch& batch) {
   return at::tensor(scales, at::kFloat).view({-1, 1, 1});
 }
 
-// Returns the outputs of all heads before their gate, [T, H value_dim]. gate_TG: receives the gate's product where it is
-// one with that of the queries.
+// Returns the outputs of all heads before their gate, [T, H value_dim]. gate_TG: receives the gate's product, where it
+// is one with that of the queries.
 at::Tensor ungated_heads_of(const at::Tensor& input_TD, const RowsFrom& from, const LayerWeights& weights,
                             const LayerShape& shape, const AttentionInputs& in, at::Tensor& gate_TG) {
   if (shape.latent) {
